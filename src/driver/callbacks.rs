@@ -19,8 +19,15 @@ use crate::transport::MemoryOwner;
 #[derive(Debug, Clone)]
 pub struct Callbacks {
     queue: Sender<MemoryOwner>,
-    /// The host empties the queue itself, and no thread of ours may call it.
-    pulled: bool,
+    dropper: Dropper,
+}
+
+/// Who empties the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dropper {
+    Thread,
+    /// The host itself, and no thread of ours may call it.
+    Host,
 }
 
 impl Callbacks {
@@ -34,7 +41,7 @@ impl Callbacks {
         Ok((
             Self {
                 queue,
-                pulled: false,
+                dropper: Dropper::Thread,
             },
             thread,
         ))
@@ -47,7 +54,7 @@ impl Callbacks {
         (
             Self {
                 queue,
-                pulled: true,
+                dropper: Dropper::Host,
             },
             PullQueue { arrivals },
         )
@@ -63,16 +70,16 @@ impl Callbacks {
 
     /// Drops `thing` on the callback thread, or at the end of [`release_here`].
     pub fn drop_later(&self, thing: MemoryOwner) {
-        let thing = match self.pulled {
-            true => Some(thing),
-            false => keep_here(thing),
+        let thing = match self.dropper {
+            Dropper::Host => Some(thing),
+            Dropper::Thread => keep_here(thing),
         };
         let Some(thing) = thing else { return };
         // A closed queue gives the thing back: the host has freed its server of the pull form, on
         // its own thread, where things may be dropped. A thread of ours, which kept the thing for a
         // client that was cut off, must not call the host.
         if let Err(unsent) = self.queue.send(thing)
-            && self.pulled
+            && self.dropper == Dropper::Host
             && is_ours()
         {
             tracing::warn!(

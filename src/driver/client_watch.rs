@@ -18,41 +18,47 @@ pub struct ClientWatch {
     token: OnceLock<(Cancel, HostFd)>,
 }
 
-#[derive(Default)]
-struct Loss {
-    is_lost: bool,
-    then: SmallVec<[Box<dyn FnOnce() + Send>; 1]>,
+/// Whether the client is there.
+enum Loss {
+    /// It is; the host has asked for these calls once it is not.
+    Ahead(SmallVec<[Box<dyn FnOnce() + Send>; 1]>),
+    Lost,
+}
+
+impl Default for Loss {
+    fn default() -> Self {
+        Self::Ahead(SmallVec::new())
+    }
 }
 
 impl ClientWatch {
     /// The client has gone or has cancelled. No lock of a connection is held.
     pub fn lost(&self) {
-        let then = {
+        let before = {
             let mut loss = self.loss.lock();
-            loss.is_lost = true;
             // Under the lock, under which a token that is made later looks first.
             if let Some((token, _)) = self.token.get() {
                 token.cancel();
             }
-            std::mem::take(&mut loss.then)
+            std::mem::replace(&mut *loss, Loss::Lost)
         };
-        then.into_iter().for_each(|then| then());
+        if let Loss::Ahead(calls) = before {
+            calls.into_iter().for_each(|call| call());
+        }
     }
 
     /// Calls `then` once the client has gone or has cancelled, which may be now.
     pub fn when_lost(&self, then: Box<dyn FnOnce() + Send>) {
-        let mut loss = self.loss.lock();
-        if loss.is_lost {
-            drop(loss);
-            then();
-        } else {
-            loss.then.push(then);
+        match &mut *self.loss.lock() {
+            Loss::Ahead(calls) => return calls.push(then),
+            Loss::Lost => {}
         }
+        then();
     }
 
     /// Whether the client has gone or has cancelled.
     pub fn is_lost(&self) -> bool {
-        self.loss.lock().is_lost
+        matches!(*self.loss.lock(), Loss::Lost)
     }
 
     /// A descriptor that is readable once the client has gone or has cancelled.
@@ -70,7 +76,7 @@ impl ClientWatch {
                 self.token.get_or_init(|| (token, fd))
             }
         };
-        if loss.is_lost {
+        if let Loss::Lost = *loss {
             token.cancel();
         }
         Ok(fd.as_fd())

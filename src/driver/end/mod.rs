@@ -200,12 +200,6 @@ impl EndLink {
         self.look(|end| end.connection.ways(end.session.is_extension()))
     }
 
-    /// Whether bodies on a GPU are lent there, as far as can be told beforehand.
-    pub fn lends_on_gpus(&self) -> bool {
-        let pool = self.beside.pool.as_ref();
-        pool.is_some_and(|pool| pool.lends_on_gpus())
-    }
-
     /// Whether the connection is over.
     pub fn is_closed(&self) -> bool {
         self.look(Turn::is_over)
@@ -284,6 +278,12 @@ impl End {
             host: None,
             returns: Arc::clone(&self.returns),
         }
+    }
+
+    /// Whether bodies on a GPU are lent there, as far as can be told beforehand.
+    pub(super) fn lends_on_gpus(&self) -> bool {
+        let pool = self.pool.as_ref();
+        pool.is_some_and(|pool| pool.lends_on_gpus())
     }
 
     pub(super) fn readiness(&self) -> &ConnectionReadiness {

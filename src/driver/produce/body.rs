@@ -59,7 +59,6 @@ pub(super) struct Placer {
     /// When the request came whose first batch has not been sent.
     asked: Option<Timestamp>,
     ways: BodyWays,
-    lends_on_gpus: bool,
     /// Placed, and not sent: rule E5 may ask for room that there is not.
     waiting: Option<Placed>,
 }
@@ -75,7 +74,6 @@ impl Placer {
                 Counting::Alone(_) => None,
             },
             ways: BodyWays::default(),
-            lends_on_gpus: false,
             waiting: None,
         }
     }
@@ -83,15 +81,15 @@ impl Placer {
     /// Learns how bodies may travel over `link`, which depends on the request.
     pub(super) fn join(&mut self, link: &EndLink) {
         self.ways = link.ways();
-        self.lends_on_gpus = link.lends_on_gpus();
     }
 
-    /// Where the bodies of a stream lie on their way, if the producer's are of `device_type`.
-    pub(super) fn device_in_transit(&self, device_type: i32) -> i32 {
+    /// Where the bodies of a stream lie on their way over the connection of `served`, if the
+    /// producer's are of `device_type`.
+    pub(super) fn device_in_transit(&self, device_type: i32, served: &End) -> i32 {
         let kind = DeviceKind(device_type);
         match kind {
             DeviceKind::CUDA | DeviceKind::CUDA_MANAGED
-                if self.lends_on_gpus && self.options.body != BodyPolicy::Packed =>
+                if served.lends_on_gpus() && self.options.body != BodyPolicy::Packed =>
             {
                 DeviceKind::CUDA.0
             }

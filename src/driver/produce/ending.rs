@@ -99,7 +99,7 @@ impl Production {
 
 impl Drop for Production {
     fn drop(&mut self) {
-        self.stream.outlets.lock().over = true;
+        self.stream.outlets.lock().absent = None;
         // Also to parts that joined a moment ago, or that an early end has not reached.
         let text = "the producer ended without finishing the stream";
         self.fail(Status::Provider.code(), text);

@@ -175,7 +175,7 @@ impl Outlet {
         self.step(|placer, _, served, effects| match item {
             // It leaves with the first batch, if that comes at once: the client is woken once.
             StreamItem::Schema { header, mut info } => {
-                info.device_type = placer.device_in_transit(info.device_type);
+                info.device_type = placer.device_in_transit(info.device_type, served);
                 served.begin(info, header, effects)
             }
             StreamItem::End => {

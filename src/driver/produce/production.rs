@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use super::filtering::RowFilter;
 use super::outlet::{Outlet, StreamItem};
-use super::stream::other_part;
 use super::{OutStream, ProduceOptions, stream_info};
 use crate::arrow::select::Selector;
 use crate::arrow::{Encoder, OwnedDeviceArray};
@@ -332,17 +331,18 @@ impl Production {
     }
 
     pub(super) fn take_up_joined(&mut self) {
-        if !self.outlets.is_empty() && !self.stream.joinable {
+        // A stream that has begun with one part gets no other.
+        if self.outlets.len() == 1 {
             return;
         }
-        let joined = std::mem::take(&mut self.stream.outlets.lock().joined);
+        let (joined, absent) = {
+            let mut outlets = self.stream.outlets.lock();
+            (std::mem::take(&mut outlets.joined), outlets.absent)
+        };
         for (turner, role) in joined {
             self.outlet(role).join(turner);
         }
-        if let [outlet] = self.outlets.as_slice()
-            && self.stream.joinable
-            && let Some(absent) = other_part(outlet.placer.role)
-        {
+        if let Some(absent) = absent {
             self.outlet(absent);
         }
     }

@@ -20,13 +20,13 @@ use crate::proto::{HeaderKind, Role, Timestamp};
 /// One stream of a published table.
 pub struct Publication {
     table: Arc<Deferred<Published>>,
-    next: usize,
+    /// The next message; `None` before the stream was accepted.
+    next: Option<usize>,
     /// Record batches that were placed.
     batches: u64,
     /// When the next message was there, if it is timed.
     given: Option<Timestamp>,
     placer: Placer,
-    is_accepted: bool,
     /// Called when the last word is about to be sent; `None` once the stream is over.
     ending: Option<Box<dyn FnOnce() + Send>>,
     _place: Box<dyn Send>,
@@ -49,11 +49,10 @@ impl Publication {
         placer.join(link);
         Box::new(Self {
             table,
-            next: 0,
+            next: None,
             batches: 0,
             given: None,
             placer,
-            is_accepted: false,
             ending: Some(ending),
             _place: place,
             account: options.counting.account(ticket, link.peer()),
@@ -80,17 +79,16 @@ impl Publication {
         let Some(table) = shared.get() else {
             return Ok(Progress::Over);
         };
-        if !self.is_accepted {
+        if self.next.is_none() {
             ensure_served(table.device_type())?;
-            let schema = table.schema();
-            let info = stream_info(self.placer.device_in_transit(table.device_type()));
-            self.is_accepted = true;
-            served.begin(info, schema, effects)?;
+            let device_type = self.placer.device_in_transit(table.device_type(), served);
+            self.next = Some(0);
+            served.begin(stream_info(device_type), table.schema(), effects)?;
         }
         let mut bytes = 0;
         for _ in 0..TURN_MESSAGES {
             if !self.placer.has_waiting() {
-                let Some(message) = table.message(self.next) else {
+                let Some(message) = self.next.and_then(|next| table.message(next)) else {
                     self.end();
                     served.send(Writes::Later, |sender| sender.end(), effects)??;
                     return Ok(Progress::Over);
@@ -107,7 +105,7 @@ impl Publication {
                     return Ok(waits(served));
                 };
                 bytes += cost;
-                self.next += 1;
+                self.next = self.next.map(|next| next + 1);
                 if message.kind == HeaderKind::RecordBatch {
                     self.batches += 1;
                     self.count_read(message.rows as u64);
@@ -127,7 +125,7 @@ impl Publication {
 
 impl Outbound for Publication {
     fn sent(&self) -> Option<usize> {
-        self.is_accepted.then_some(self.next)
+        self.next
     }
 
     fn advance(&mut self, served: &mut End, effects: &mut EndEffects) -> Progress {

@@ -23,8 +23,6 @@ pub struct OutStream {
     /// The same as data.
     pub origin: PeerOrigin,
     pub(super) watch: Arc<ClientWatch>,
-    /// A second connection can find the stream by the id of its request (rule E6).
-    pub(super) joinable: bool,
     pub(super) outlets: Mutex<Outlets>,
     /// Wakes the thread that drives the stream; made when that sleeps first.
     bell: OnceLock<Arc<Bell>>,
@@ -35,13 +33,12 @@ pub struct OutStream {
 /// The connections of a stream.
 pub(super) struct Outlets {
     links: Vec<Arc<EndLink>>,
-    pub(super) roles: Vec<Role>,
+    /// The part that another connection may still bring (rule E6).
+    pub(super) absent: Option<Role>,
     /// Those that the stream's thread has not taken up.
     pub(super) joined: Vec<(Turner<End>, Role)>,
     /// Headers of the answer, for the answer on a connection that joins later.
     headers: Headers,
-    /// The stream is over: nobody may join any more.
-    pub(super) over: bool,
 }
 
 impl OutStream {
@@ -49,19 +46,20 @@ impl OutStream {
     /// carry may be asked for by another connection.
     pub fn new(ticket: Vec<u8>, turner: Turner<End>, role: Role, joinable: bool) -> Arc<Self> {
         let link = Arc::clone(turner.link());
-        Self::over(ticket, link, Some((turner, role)), joinable)
+        let absent = other_part(role).filter(|_| joinable);
+        Self::over(ticket, link, Some((turner, role)), absent)
     }
 
     /// The answer to a client that sends a stream over `link`: it has no batches.
     pub fn without_batches(ticket: Vec<u8>, link: Arc<EndLink>) -> Arc<Self> {
-        Self::over(ticket, link, None, false)
+        Self::over(ticket, link, None, None)
     }
 
     fn over(
         ticket: Vec<u8>,
         link: Arc<EndLink>,
         joined: Option<(Turner<End>, Role)>,
-        joinable: bool,
+        absent: Option<Role>,
     ) -> Arc<Self> {
         let watch = Arc::new(ClientWatch::default());
         link.set_watch(&watch);
@@ -70,13 +68,11 @@ impl OutStream {
             peer: link.peer().to_owned(),
             origin: link.origin().clone(),
             watch,
-            joinable,
             outlets: Mutex::new(Outlets {
                 links: vec![link],
-                roles: joined.iter().map(|(_, role)| *role).collect(),
+                absent,
                 joined: joined.into_iter().collect(),
                 headers: Headers::new(),
-                over: false,
             }),
             bell: OnceLock::new(),
             given_up: AtomicBool::new(false),
@@ -88,11 +84,7 @@ impl OutStream {
         let link = Arc::clone(turner.link());
         {
             let mut outlets = self.outlets.lock();
-            let wanted = match outlets.roles.as_slice() {
-                [one] => other_part(*one) == Some(role),
-                _ => false,
-            };
-            if !wanted || outlets.over {
+            if outlets.absent.take_if(|absent| *absent == role).is_none() {
                 return Err(turner);
             }
             if !outlets.headers.is_empty() {
@@ -101,7 +93,6 @@ impl OutStream {
                 let _ = link.add_answer_headers(&outlets.headers);
             }
             outlets.links.push(Arc::clone(&link));
-            outlets.roles.push(role);
             outlets.joined.push((turner, role));
         }
         link.set_watch(&self.watch);
@@ -118,7 +109,7 @@ impl OutStream {
     /// The stream is over: nobody joins, and its connections may carry other streams.
     pub(super) fn close(&self) {
         let mut outlets = self.outlets.lock();
-        outlets.over = true;
+        outlets.absent = None;
         outlets.links.clear();
     }
 
@@ -168,7 +159,7 @@ impl OutStream {
         for link in &outlets.links {
             link.add_answer_headers(headers)?;
         }
-        if self.joinable {
+        if outlets.absent.is_some() {
             outlets.headers.extend(headers);
         }
         Ok(())
@@ -194,7 +185,7 @@ impl OutStream {
 }
 
 /// The part that another connection carries (rule U3).
-pub(super) fn other_part(role: Role) -> Option<Role> {
+fn other_part(role: Role) -> Option<Role> {
     match role {
         Role::Metadata => Some(Role::Data),
         Role::Data => Some(Role::Metadata),
