@@ -3,22 +3,11 @@
 
 use std::sync::Arc;
 
-use super::taken::Taken;
+use super::taken::{Look, Taken};
 use super::{Connections, Fetch, Sides};
 use crate::driver::end::{End, EndLink, EndSession, hand_on_bodies};
 use crate::driver::packed::PackedBody;
 use crate::proto::{IncomingStream, Message, Return, Side};
-
-/// What a consumer looks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
-    Take,
-    /// Anything that ends its wait.
-    Wait,
-    /// How many batches are there. The consumer then waits for something else, so that the
-    /// descriptors have to tell of what comes.
-    Count,
-}
 
 impl Fetch {
     /// The state of the stream.

@@ -35,8 +35,7 @@ use crate::driver::waiting::{Cause, Looks};
 use crate::error::{Error, Result};
 use crate::proto::{Header, Headers, IncomingStream, Receiver, ReceiverConfig, Rest, Timestamp};
 use crate::transport::Watched;
-use looking::Look;
-use taken::Taken;
+use taken::{Look, Taken};
 
 /// What a consumer finds that does not wait.
 #[derive(Debug)]

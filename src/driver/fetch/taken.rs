@@ -9,6 +9,17 @@ use crate::error::Result;
 use crate::proto::{Body, Header, Message, Return};
 use crate::transport::Resolved;
 
+/// What a consumer looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    Take,
+    /// Anything that ends its wait.
+    Wait,
+    /// How many batches are there. The consumer then waits for something else, so that the
+    /// descriptors have to tell of what comes.
+    Count,
+}
+
 /// A message that the consumer takes.
 pub(super) struct Taken {
     pub(super) header: Header,

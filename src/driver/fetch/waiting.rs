@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::looking::Look;
+use super::taken::Look;
 use super::{Fetch, HostState, StreamSource};
 use crate::cancel::Cancel;
 use crate::driver::clock;

@@ -1,44 +1,32 @@
 //! A thread that sleeps in epoll on behalf of many connections.
 
+mod source;
 mod timers;
 mod watch;
 
 pub use rustix::event::epoll::EventFlags;
+pub use source::{Source, guarded};
 pub use watch::Registration;
 
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData};
+use rustix::event::epoll::{self, Event, EventData};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io;
 
 use crate::driver::clock;
 use crate::driver::waiting::Looks;
 use crate::error::{Error, Result};
-use crate::fork::Generation;
 use crate::proto::Timestamp;
 use crate::transport::Watched;
+use source::guarded_for;
 use timers::Timers;
-
-/// Something that an I/O thread wakes. Calls come from the I/O thread, one at a time.
-pub trait Source: Send + Sync {
-    /// One of the source's descriptors is ready, or was a moment ago; or the turn asked for by
-    /// [`IoThread::call_soon`] has come.
-    fn ready(&self);
-
-    /// A time asked for by [`IoThread::call_at`] has come.
-    fn timer(&self) {}
-
-    /// A call to it panicked half-way: it is to go on no more.
-    fn panicked(&self) {}
-}
+use watch::WatchSet;
 
 /// The handle of an I/O thread. Clones share it; the thread ends when the last one is dropped.
 #[derive(Clone)]
@@ -52,16 +40,13 @@ struct ThreadHandle {
 }
 
 struct Reactor {
-    generation: Generation,
-    epoll: OwnedFd,
+    watched: Arc<WatchSet>,
     /// Written to wake the thread: it shall stop, or somebody is to have a turn.
     wake: OwnedFd,
     spin: Duration,
     /// Threads that hold connections of this one.
     holders: AtomicUsize,
     stop: AtomicBool,
-    next_key: AtomicU64,
-    sources: Mutex<HashMap<u64, Weak<dyn Source>>>,
     timers: Timers,
     /// Sources that have more to do once the others had their turn.
     soon: Mutex<Vec<Weak<dyn Source>>>,
@@ -80,21 +65,19 @@ impl IoThread {
     /// Starts the thread, which looks for work for `spin` before it sleeps.
     pub fn start(name: &str, spin: Duration) -> Result<Self> {
         let failed = |errno| Error::os("cannot set up an I/O thread", errno);
-        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
+        let watched = Arc::new(WatchSet::new(ALARM + 1).map_err(failed)?);
+        let epoll = &watched.epoll;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
-        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN).map_err(failed)?;
+        epoll::add(epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN).map_err(failed)?;
         let timers = Timers::new().map_err(failed)?;
         let alarm = EventData::new_u64(ALARM);
-        epoll::add(&epoll, timers.alarm(), alarm, EventFlags::IN).map_err(failed)?;
+        epoll::add(epoll, timers.alarm(), alarm, EventFlags::IN).map_err(failed)?;
         let reactor = Arc::new(Reactor {
-            generation: Generation::now(),
-            epoll,
+            watched,
             wake,
             spin,
             holders: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
-            next_key: AtomicU64::new(ALARM + 1),
-            sources: Mutex::default(),
             timers,
             soon: Mutex::default(),
             thread: OnceLock::new(),
@@ -117,29 +100,14 @@ impl IoThread {
         fds: impl IntoIterator<Item = Arc<dyn Watched>>,
         interest: EventFlags,
     ) -> Result<Registration> {
-        let reactor = &self.handle.reactor;
-        let key = reactor.next_key.fetch_add(1, Ordering::Relaxed);
-        reactor.sources.lock().insert(key, source);
-        let mut registration = Registration {
-            reactor: Arc::clone(reactor),
-            key,
-            fds: Vec::new(),
-            interest,
-        };
-        for fd in fds {
-            let data = EventData::new_u64(key);
-            epoll::add(&reactor.epoll, &fd, data, interest)
-                .map_err(|errno| Error::os("cannot watch a connection", errno))?;
-            registration.fds.push(fd);
-        }
-        Ok(registration)
+        (self.handle.reactor.watched).register(source, fds, interest)
     }
 
     /// Calls [`Source::timer`] at `deadline` or soon after, if the source still lives.
     pub fn call_at(&self, deadline: Timestamp, source: Weak<dyn Source>) {
         let reactor = &self.handle.reactor;
         // A forked child has no such thread, and its descriptor is the parent's alarm.
-        if reactor.generation.is_same_process() {
+        if reactor.watched.generation.is_same_process() {
             reactor.timers.add(deadline, source);
         }
     }
@@ -191,7 +159,7 @@ impl ThreadHandle {
 impl Drop for ThreadHandle {
     fn drop(&mut self) {
         // A forked child has no such thread to wait for.
-        if self.reactor.generation.is_same_process() {
+        if self.reactor.watched.generation.is_same_process() {
             self.shut_down();
         }
     }
@@ -249,7 +217,11 @@ impl Reactor {
         let now = Timespec::default();
         let mut ask = |timeout: Option<&Timespec>| {
             events.clear();
-            epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout)
+            epoll::wait(
+                &self.watched.epoll,
+                rustix::buffer::spare_capacity(events),
+                timeout,
+            )
         };
         if spins || !self.soon.lock().is_empty() {
             return ask(Some(&now)).map(drop);
@@ -272,29 +244,11 @@ impl Reactor {
                 }
             }
             key => {
-                let source = self.sources.lock().get(&key).and_then(Weak::upgrade);
-                if let Some(source) = source {
+                if let Some(source) = self.watched.find(key) {
                     guarded_for(&*source, || source.ready());
                 }
             }
         }
-    }
-}
-
-/// Runs a call to a source. A panic there is a bug of ours: it costs that source and no other one.
-/// Returns whether there was none.
-pub fn guarded(call: impl FnOnce()) -> bool {
-    let done = catch_unwind(AssertUnwindSafe(call)).is_ok();
-    if !done {
-        tracing::error!("a call to a connection or a listener panicked: please report this bug");
-    }
-    done
-}
-
-/// [`guarded`], for a call to `source`, which is told of a panic.
-fn guarded_for(source: &dyn Source, call: impl FnOnce()) {
-    if !guarded(call) {
-        guarded(|| source.panicked());
     }
 }
 

@@ -11,7 +11,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use super::Source;
+use super::source::Source;
 use crate::driver::clock;
 use crate::proto::Timestamp;
 

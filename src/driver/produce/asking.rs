@@ -1,6 +1,6 @@
 //! A stream that a client sends: the request, and the waits for the server's answers.
 
-use super::Production;
+use super::production::Production;
 use crate::driver::end::End;
 use crate::error::Result;
 use crate::proto::{PutProgress, Request, Timestamp};

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::on_gpu;
+use super::options::{Counting, ProduceOptions};
 use crate::arena;
 use crate::arrow::EncodedMessage;
 use crate::device::{BufferRef, DeviceKind};
 use crate::driver::callbacks::HostOwner;
 use crate::driver::end::{End, EndEffects, EndLink, Gathered, LentHold, OutSender, SendRoom};
 use crate::driver::figures::{Counters, Served, nanos};
-use crate::driver::produce::{Counting, ProduceOptions, on_gpu};
 use crate::driver::telling::Account;
 use crate::error::Result;
 use crate::proto::{Bytes, HeaderKind, OutBody, Role, Timestamp};

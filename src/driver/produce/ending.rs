@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Production;
 use super::outlet::StreamItem;
-use super::production::no_schema;
+use super::production::{Production, no_schema};
 use crate::driver::clock;
 use crate::driver::end::EndLink;
 use crate::error::{Result, Status};

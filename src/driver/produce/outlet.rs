@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::ProduceOptions;
 use super::body::Placer;
+use super::options::ProduceOptions;
 use crate::arrow::EncodedMessage;
 use crate::driver::callbacks::{HostOwner, release_here};
 use crate::driver::clock;

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use super::Production;
+use super::production::Production;
 use crate::cancel::Cancel;
 use crate::driver::polling::Poller;
 use crate::driver::turning::Turn;

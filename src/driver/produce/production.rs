@@ -12,8 +12,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::filtering::RowFilter;
+use super::options::{ProduceOptions, stream_info};
 use super::outlet::{Outlet, StreamItem};
-use super::{OutStream, ProduceOptions, stream_info};
+use super::stream::OutStream;
 use crate::arrow::select::Selector;
 use crate::arrow::{Encoder, OwnedDeviceArray};
 use crate::cancel::Cancel;

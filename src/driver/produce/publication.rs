@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use super::body::Placer;
+use super::options::{Counting, ProduceOptions, ensure_served, stream_info};
 use super::table::Published;
-use super::{Counting, ProduceOptions, ensure_served, stream_info};
 use crate::driver::callbacks::{Deferred, HostOwner};
 use crate::driver::clock;
 use crate::driver::end::{End, EndEffects, EndLink, Outbound, Progress, Writes};

@@ -1,8 +1,8 @@
 //! The beginning and the batches of a stream on its way out, with what its client has selected.
 
 use super::filtering::RowFilter;
-use super::production::given_up;
-use super::{Production, ensure_served};
+use super::options::ensure_served;
+use super::production::{Production, given_up};
 use crate::arrow::select::{Part, into_whole};
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
 use crate::driver::clock;

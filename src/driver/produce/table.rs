@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::body::is_lendable;
 use crate::arrow::description::{Description, schema_message};
 use crate::arrow::stream::ArrayReader;
 use crate::arrow::{
@@ -10,10 +11,11 @@ use crate::arrow::{
 };
 use crate::device::DeviceKind;
 use crate::driver::callbacks::Deferred;
-use crate::driver::produce::LIGHT_BODY_BYTES;
-use crate::driver::produce::body::is_lendable;
 use crate::error::{Error, Result};
 use crate::transport::BodyPolicy;
+
+/// Up to so many bytes, a thread that serves other connections too may copy or write a body.
+const LIGHT_BODY_BYTES: u64 = 64 << 10;
 
 /// A table that can be fetched any number of times, by many clients at once.
 pub struct Published {

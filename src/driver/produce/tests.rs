@@ -1,7 +1,7 @@
 //! Bodies that turn out not to lie where they were expected.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use ::arrow::datatypes::Int32Type;
 
 use super::*;
 use crate::arrow::decode::DecodeOptions;
-use crate::arrow::{Encoder, batch_to_c, schema_to_c};
-use crate::device::{BufferRef, Target};
-use crate::driver::callbacks::Deferred;
+use crate::arrow::{EncodeOptions, Encoder, batch_to_c, schema_to_c};
+use crate::device::{BufferRef, DeviceKind, Target};
+use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::clock;
 use crate::driver::end::{End, EndLink, Host, ServedLimits};
 use crate::driver::fetch::{Connections, Fetch};
@@ -25,8 +25,8 @@ use crate::proto::{
     ArrivedRequest, Credit, ReceiverConfig, Request, Role, SenderConfig, SideConfig, Tags, Uri,
 };
 use crate::transport::{
-    self, BodyWays, Connection, Identity, Incoming, Lender, LinkOptions, OnGpu, Outgoing, Payload,
-    PeerRegions, Placement, Traffic,
+    self, BodyPolicy, BodyWays, Connection, Identity, Incoming, Lender, LinkOptions, OnGpu,
+    Outgoing, Payload, PeerRegions, Placement, Traffic,
 };
 
 /// A lender that would lend everything in place, and then cannot: its region cannot be exported,

@@ -6,7 +6,7 @@ use std::thread::{self, ThreadId};
 
 use parking_lot::Mutex;
 
-use super::LoopStream;
+use super::stream::LoopStream;
 use crate::driver::bell::Bell;
 use crate::error::Result;
 use crate::fork::Generation;

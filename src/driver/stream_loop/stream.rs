@@ -1,0 +1,78 @@
+//! A stream on the thread of many streams.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use crate::error::{Error, Result};
+
+/// A stream on the thread. Its drop, on the thread, calls the host.
+pub trait LoopStream: Send + Sized + 'static {
+    /// What other threads bring for the stream.
+    type Word: Send;
+
+    /// Takes what was brought.
+    fn hear(&mut self, word: Self::Word);
+
+    /// Does what can be done now.
+    ///
+    /// # Errors
+    ///
+    /// The error that ends the stream.
+    fn advance(&mut self) -> Result<Next>;
+
+    /// Tells the host or the peer of an error. The stream is over.
+    fn fail(&mut self, error: &Error);
+
+    /// Has the thread wake for the stream. The caller has seen [`Next::Sleep`], or
+    /// [`Next::Idle`].
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no file descriptor left.
+    fn watch(&mut self, next: Next, watcher: Watcher<'_>) -> Result<()>;
+
+    /// Has the thread wake no more for the stream.
+    fn unwatch(&mut self, watcher: Watcher<'_>);
+}
+
+/// How to go on with a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Go on at once, after the others.
+    More,
+    /// Wait for the peer.
+    Sleep,
+    /// Wait for the host.
+    Idle,
+    /// The stream is to be dropped.
+    Over,
+}
+
+/// Wakes the thread for one stream.
+#[derive(Clone, Copy)]
+pub struct Watcher<'a> {
+    epoll: &'a OwnedFd,
+    id: u64,
+}
+
+impl<'a> Watcher<'a> {
+    pub(super) fn new(epoll: &'a OwnedFd, id: u64) -> Self {
+        Self { epoll, id }
+    }
+
+    /// Wakes when `fd` is readable.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the system watches no more.
+    pub fn add_fd(self, fd: impl AsFd) -> Result<()> {
+        epoll::add(self.epoll, fd, EventData::new_u64(self.id), EventFlags::IN)
+            .map_err(|errno| Error::os("cannot watch an asynchronous stream", errno))
+    }
+
+    /// Wakes no more for `fd`.
+    pub fn remove_fd(self, fd: impl AsFd) {
+        let _ = epoll::delete(self.epoll, fd);
+    }
+}
