@@ -140,7 +140,7 @@ impl ClientCore {
             self.put_back(connections, key.as_ref());
             return Err(error);
         }
-        let same_user = (connections.iter()).all(|it| it.link().look(End::same_user));
+        let same_user = (connections.iter()).all(|it| it.link().inspect(End::same_user));
         let decode = options.decode(same_user);
         let started = Fetch::start(config, connections, decode, options.device, options.spin);
         match started {

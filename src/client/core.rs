@@ -207,12 +207,12 @@ impl ClientCore {
             let is_ordered = link.profile().is_ordered || end.session.has_ended_well();
             is_ordered && !end.session.is_asking()
         };
-        let Some(turner) = link.take() else { return };
-        if link.look(|end| end.session.is_receiving()) {
+        let Some(turner) = link.acquire() else { return };
+        if link.inspect(|end| end.session.is_receiving()) {
             // The server's stream of an exchange keeps it in the end.
             return;
         }
-        if link.look(is_settled) {
+        if link.inspect(is_settled) {
             let connections = Connections {
                 metadata: turner,
                 data: None,

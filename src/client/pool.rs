@@ -57,7 +57,7 @@ impl IdleConnection {
     fn take(self) -> Option<Turner<End>> {
         let mut token = match self {
             Self::Owned(token) => token,
-            Self::Watched(link) => link.take()?,
+            Self::Watched(link) => link.acquire()?,
         };
         token.step(|end, _| end.is_sound()).then_some(token)
     }
@@ -122,7 +122,7 @@ impl Pool {
                 }
                 // The server may have closed the connection right after the stream.
                 link.ready();
-                link.look(|end| end.closed().is_none())
+                link.inspect(|end| end.closed().is_none())
             });
             !kept.is_empty()
         });

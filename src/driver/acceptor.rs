@@ -6,27 +6,30 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::driver::clock;
-use crate::driver::io::{EventFlags, IoThread, Registration, Source, TURNS_AT_ONCE};
+use crate::driver::io::{CALLS_AT_ONCE, EventFlags, IoThread, Registration, Source};
 use crate::driver::refusing::Refused;
 use crate::error::{Error, Result, Status};
 use crate::lines::Lines;
 use crate::proto::RoleTags;
 use crate::transport::{Connection, Listener, checked};
 
-/// Takes an accepted connection, on the I/O thread.
-pub type OnAccept = Box<dyn Fn(Box<dyn Connection>) -> Result<(), NotTaken> + Send + Sync>;
+/// Gets an accepted connection, on the I/O thread.
+pub type OnAccept = Box<dyn Fn(Box<dyn Connection>) -> Result<(), NotServed> + Send + Sync>;
 
 /// A connection that was accepted, and is not served.
-pub struct NotTaken {
+pub struct NotServed {
     /// For the log. It counts as one of the listener's, but for `Busy`.
     pub error: Error,
     /// The connection, and the answer to its request.
-    pub told: Option<(Box<dyn Connection>, Error)>,
+    pub refused: Option<(Box<dyn Connection>, Error)>,
 }
 
-impl From<Error> for NotTaken {
+impl From<Error> for NotServed {
     fn from(error: Error) -> Self {
-        Self { error, told: None }
+        Self {
+            error,
+            refused: None,
+        }
     }
 }
 
@@ -122,8 +125,8 @@ impl Acceptor {
         }
     }
 
-    fn refuse(&self, state: &mut Accepting, told: Option<(Box<dyn Connection>, Error)>) {
-        let refused = told.or_else(|| state.listener.as_mut().and_then(|it| it.refused()));
+    fn refuse(&self, state: &mut Accepting, refused: Option<(Box<dyn Connection>, Error)>) {
+        let refused = refused.or_else(|| state.listener.as_mut().and_then(|it| it.refused()));
         let Some((connection, why)) = refused else {
             return;
         };
@@ -151,19 +154,19 @@ impl Acceptor {
             } => listener.accept(),
             _ => return None,
         };
-        let taken = match accepted {
+        let served = match accepted {
             Ok(None) => return None,
             Ok(Some(connection)) => (self.on_accept)(checked::offer(connection)),
             Err(error) => Err(error.into()),
         };
-        let NotTaken { error, told } = match taken {
+        let NotServed { error, refused } = match served {
             Ok(()) => return Some(true),
-            Err(not_taken) => not_taken,
+            Err(not_served) => not_served,
         };
         let mut state = self.state.lock();
         state.not_accepted += 1;
-        say_not_accepted(&state.lines, &error);
-        self.refuse(&mut state, told);
+        warn_not_accepted(&state.lines, &error);
+        self.refuse(&mut state, refused);
         match error.status() {
             Status::OutOfResources | Status::OutOfMemory => {
                 self.pause(&mut state);
@@ -182,14 +185,14 @@ impl Acceptor {
     }
 }
 
-fn say_not_accepted(lines: &Lines, error: &Error) {
+fn warn_not_accepted(lines: &Lines, error: &Error) {
     lines.say(|more| tracing::warn!("a connection was not accepted: {error}{more}"));
 }
 
 impl Source for Acceptor {
     fn ready(&self) {
         let mut works = false;
-        for _ in 0..TURNS_AT_ONCE {
+        for _ in 0..CALLS_AT_ONCE {
             match self.accept_one() {
                 Some(one) => works |= one,
                 None => return,
@@ -211,7 +214,7 @@ impl Source for Acceptor {
                 self.call_later(&mut state);
             }
             if let Err(error) = self.watch(&mut state) {
-                say_not_accepted(&state.lines, &error);
+                warn_not_accepted(&state.lines, &error);
                 return self.pause(&mut state);
             }
         }

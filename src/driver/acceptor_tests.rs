@@ -106,7 +106,7 @@ impl Subject {
         std::thread::sleep(PAUSE * 4);
         let calls = self.accepts.load(Ordering::SeqCst) - before;
         assert!(calls > 0, "it is not tried again");
-        assert!(calls < 20 * TURNS_AT_ONCE, "{calls} calls");
+        assert!(calls < 20 * CALLS_AT_ONCE, "{calls} calls");
     }
 }
 
@@ -201,7 +201,7 @@ fn refusals_are_logged_in_a_bounded_number_of_lines() {
     let said = Lines::new();
     let logged = testing::count(|| {
         for _ in 0..1000 {
-            say_not_accepted(&said, &Error::new(Status::Permission, "another user"));
+            warn_not_accepted(&said, &Error::new(Status::Permission, "another user"));
         }
     });
     assert_eq!(logged, MOST_LINES as usize);

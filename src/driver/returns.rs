@@ -8,12 +8,12 @@ use crate::driver::clock;
 use crate::proto::{Control, FreeMessage, FreeQueue, Return, Timestamp};
 use crate::transport::{Outgoing, Payload};
 
-/// What waits to be given back. Beside the connection's lock, so that a release on any thread waits
+/// What waits to be given back. Outside the connection's lock, so that a release on any thread waits
 /// for no read.
 pub struct ReturnQueue {
     /// `None` where the server named no `free_data` tag and so lends nothing (rule U2).
     bodies: Mutex<Option<FreeQueue>>,
-    /// Many bodies wait, and another thread had the connection: it says them with its next turn.
+    /// Many bodies wait, and another thread had the connection: it sends them with its next turn.
     is_urgent: AtomicBool,
     forgotten: Mutex<Vec<u16>>,
     /// Lent bodies that the host has.
@@ -46,18 +46,18 @@ impl ReturnQueue {
         self.held.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether bodies are to be said at once.
+    /// Whether bodies are to be sent at once.
     pub fn is_urgent(&self) -> bool {
         self.is_urgent.load(Ordering::Relaxed)
     }
 
-    /// When bodies are to be said at the latest.
+    /// When bodies are to be sent at the latest.
     pub fn deadline(&self) -> Option<Timestamp> {
         self.bodies.lock().as_ref().and_then(FreeQueue::deadline)
     }
 
     /// The messages that give everything back.
-    pub fn take(&self) -> impl Iterator<Item = Outgoing> + use<> {
+    pub fn drain(&self) -> impl Iterator<Item = Outgoing> + use<> {
         self.is_urgent.store(false, Ordering::Relaxed);
         let mut messages = Vec::new();
         if let Some(queue) = &mut *self.bodies.lock() {
@@ -74,7 +74,7 @@ impl ReturnQueue {
         self.forgotten.lock().push(id);
     }
 
-    /// Adds bodies. Returns whether they are to be said at once; if not, the time when they are,
+    /// Adds bodies. Returns whether they are to be sent at once; if not, the time when they are,
     /// unless it was given before.
     pub fn push(&self, bodies: impl Iterator<Item = Return>) -> (bool, Option<Timestamp>) {
         let mut queue = self.bodies.lock();

@@ -70,7 +70,7 @@ impl Account {
         if let Some(name) = &self.name {
             tracing::info!("{name} has ended: DIPC_OK after {}", self.figures());
         }
-        self.tell_record(Ok(()));
+        self.end_record(Ok(()));
     }
 
     /// Tells that it has not.
@@ -79,10 +79,10 @@ impl Account {
             let (symbol, figures) = (symbol(status), self.figures());
             tracing::info!("{name} has ended: {symbol} after {figures}: {text}");
         }
-        self.tell_record(Err((status, text)));
+        self.end_record(Err((status, text)));
     }
 
-    fn tell_record(&self, outcome: Result<(), (i32, &str)>) {
+    fn end_record(&self, outcome: Result<(), (i32, &str)>) {
         if let Some(record) = &self.record {
             record.carried(self.batches, self.bytes);
             record.stream_ended(outcome);

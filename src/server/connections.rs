@@ -111,14 +111,14 @@ impl ConnectionTable {
             link: Arc::clone(link),
             descriptors,
         };
-        self.links.insert(link.beside.id, kept);
+        self.links.insert(link.context.id, kept);
         self.all.add(descriptors);
         self.peers.entry(key).or_default().add(descriptors);
     }
 
     /// Returns whether it was one of them.
     pub(super) fn remove(&mut self, link: &EndLink) -> bool {
-        let Some(KeptLink { descriptors, .. }) = self.links.remove(&link.beside.id) else {
+        let Some(KeptLink { descriptors, .. }) = self.links.remove(&link.context.id) else {
             return false;
         };
         self.all.remove(descriptors);

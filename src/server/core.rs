@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::arrow::EncodeOptions;
-use crate::driver::acceptor::{Acceptor, NotTaken};
+use crate::driver::acceptor::{Acceptor, NotServed};
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
 use crate::driver::end::{EndLink, Host, ServedLimits};
@@ -119,15 +119,15 @@ impl ServerCore {
         &self,
         connection: Box<dyn Connection>,
         tags: RoleTags,
-    ) -> Result<(), NotTaken> {
+    ) -> Result<(), NotServed> {
         let origin = &connection.identity().origin;
         let descriptors = connection.identity().descriptors;
         let place = self.links.lock().ensure_place(origin, self.bounds);
         if let Err(error) = place.map_err(|error| self.draining.refusal().unwrap_or(error)) {
             let peer = &connection.identity().peer;
             let logged = error.clone().context(format_args!("the peer is {peer}"));
-            return Err(NotTaken {
-                told: Some((connection, with_retry(&error))),
+            return Err(NotServed {
+                refused: Some((connection, with_retry(&error))),
                 error: logged,
             });
         }

@@ -80,7 +80,7 @@ impl StreamWork for HostStream {
         let link = production.and_then(Production::release);
         drop(reader);
         drop(slot);
-        let turner = link.and_then(|link| link.take());
+        let turner = link.and_then(|link| link.acquire());
         turner.map_or(Begun::Elsewhere, Begun::Here)
     }
 

@@ -176,7 +176,7 @@ impl StreamTable {
         };
         // A stream ends with the lock of its connection, and acquires the lock of the counts then.
         let awaited = links.into_iter().filter_map(|(number, link)| {
-            let awaited = link.look(End::awaited)?;
+            let awaited = link.inspect(End::awaited)?;
             Some((number, (awaited, link)))
         });
         let awaited = awaited.collect();

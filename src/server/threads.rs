@@ -199,7 +199,7 @@ fn wait(
         let mut cause = Cause::Woken;
         if request.is_none() {
             let held = turner.as_ref().map(|turner| {
-                let mut wants = turner.link().look(End::wants);
+                let mut wants = turner.link().inspect(End::wants);
                 if soon {
                     wants.again = Again::Now;
                 }
@@ -301,7 +301,7 @@ fn strike(waiting: &Mutex<IdleThreads>, number: u64) -> bool {
 /// Sends a published table to its end, on a thread for this stream only. Gives the connection back,
 /// unless it has ended.
 fn send_table(mut turner: Turner<End>) -> Option<Turner<End>> {
-    if turner.link().look(End::sent_in_turns).is_none() {
+    if turner.link().inspect(End::sent_in_turns).is_none() {
         return Some(turner);
     }
     let bell = Bell::new().ok().map(Arc::new);
@@ -310,17 +310,17 @@ fn send_table(mut turner: Turner<End>) -> Option<Turner<End>> {
     let mut cause = Cause::Woken;
     loop {
         let wants = turn_table(&mut turner, cause);
-        let Some(sent) = turner.link().look(End::sent_in_turns) else {
+        let Some(sent) = turner.link().inspect(End::sent_in_turns) else {
             break;
         };
         let goes_on = |turner: &mut Turner<End>| {
             turn_table(turner, Cause::Look);
-            turner.link().look(End::sent_in_turns) != Some(sent)
+            turner.link().inspect(End::sent_in_turns) != Some(sent)
         };
         if wants.again == Again::Now || looks.look(|| goes_on(&mut turner)) {
             continue;
         }
-        let wants = turner.link().look(End::wants);
+        let wants = turner.link().inspect(End::wants);
         let held = [(turner.link().readiness(), wants)];
         // NoServer can wake a thread for whose bell there was no descriptor.
         let retry = bell.is_none().then(|| clock::after(RETRY));

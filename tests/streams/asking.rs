@@ -91,7 +91,7 @@ fn what_cannot_be_written_is_told_behind_what_came() {
     server.write_all(&frame).unwrap();
     server.shutdown(Shutdown::Read).unwrap();
     let bytes = Control::GoAway.encode();
-    link.step(|end, effects| end.say([Outgoing::Control { bytes, fd: None }], effects));
+    link.step(|end, effects| end.flush_with([Outgoing::Control { bytes, fd: None }], effects));
 
     let mut receive = || link.step(|end, _| end.receive(Cause::Woken));
     let came = receive().unwrap();

@@ -54,7 +54,7 @@ impl Consumer {
             Answer::Stream(stream) => Ok(*stream),
             _ => Err(Error::protocol("the answer is of another kind")),
         });
-        self.caller.tell(Box::new(stream));
+        self.caller.send(Box::new(stream));
     }
 }
 

@@ -4,14 +4,13 @@
 //! A connection serves one stream after the other (rule E4). It outlives the stream and the client
 //! while arrays point into the peer's memory (rule F6).
 
-mod asking;
 mod leaving;
 mod message;
+mod outbound;
+mod putting;
 mod receiving;
 mod returning;
 mod sending;
-mod taking;
-mod turned;
 mod turning;
 mod upkeep;
 
@@ -20,9 +19,9 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
 pub use message::{Gathered, LentHold};
+pub use outbound::{Afterwards, Outbound, Progress};
 pub use receiving::{StreamGpus, hand_on_bodies, peer_has_ended};
 pub use sending::{Awaited, SendRoom, Writes};
-pub use turned::{Afterwards, Outbound, Progress};
 
 use crate::driver::client_watch::ClientWatch;
 use crate::driver::clock;
@@ -66,7 +65,7 @@ pub struct ServedLimits {
 }
 
 /// What of a connection needs no lock.
-pub struct Beside {
+pub struct Context {
     /// Number of the connection at its server; 0 at a client.
     pub id: u64,
     pool: Option<Arc<RegionPool>>,
@@ -76,7 +75,7 @@ pub struct Beside {
     pub returns: Arc<ReturnQueue>,
 }
 
-impl Beside {
+impl Context {
     /// The server, while there is one.
     pub fn host(&self) -> Option<Arc<dyn Host>> {
         self.host.as_ref()?.upgrade()
@@ -114,11 +113,11 @@ pub struct End {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unread {
     /// The descriptor tells of them.
-    Told,
+    Signalled,
     /// The last read was ended by its bounds: the transport may have some.
     Left,
-    /// The transport looks for some, and tells of none: see [`Connection::wake`].
-    LookedFor,
+    /// The transport polls for some, and no event tells of them: see [`Connection::wake`].
+    Polled,
 }
 
 /// What keeps the connection of a client that neither a consumer nor the pool has.
@@ -145,8 +144,8 @@ pub struct EndEffects {
     sent: Option<Box<dyn Outbound>>,
     /// Why the connection is over, which it is since this turn.
     closed: Option<Error>,
-    /// When to look after the connection.
-    look_at: Option<Timestamp>,
+    /// When to do the upkeep of the connection.
+    upkeep_at: Option<Timestamp>,
     /// Regions that a thread of ours is about to unmap.
     unmapping: Vec<u16>,
     /// The connection has nothing to outlive its client for.
@@ -181,14 +180,14 @@ impl EndLink {
         let mut end = End::new(connection, session, free_tag);
         end.most_queued = limits.most_queued;
         let identity = end.connection.identity().clone();
-        let beside = Beside {
+        let context = Context {
             id,
             host: Some(host),
-            ..end.beside()
+            ..end.context()
         };
-        let link = Self::new(end, beside, identity, io);
+        let link = Self::new(end, context, identity, io);
         link.ready();
-        match link.look(|served| served.closed().cloned()) {
+        match link.inspect(|served| served.closed().cloned()) {
             // The peer may have gone meanwhile, which is no failure here.
             Some(error) if error.status() == Status::OutOfResources => Err(error),
             _ => Ok(link),
@@ -197,17 +196,17 @@ impl EndLink {
 
     /// How bodies may travel to the peer.
     pub fn ways(&self) -> BodyWays {
-        self.look(|end| end.connection.ways(end.session.is_extension()))
+        self.inspect(|end| end.connection.ways(end.session.is_extension()))
     }
 
     /// Whether the connection is over.
     pub fn is_closed(&self) -> bool {
-        self.look(Turn::is_over)
+        self.inspect(Turn::is_over)
     }
 
     /// Buffers lent and not yet given back.
     pub fn lent_outstanding(&self) -> u64 {
-        self.look(|served| served.session.lent_outstanding() as u64)
+        self.inspect(|served| served.session.lent_outstanding() as u64)
     }
 
     /// Adds headers to the next answer.
@@ -222,7 +221,7 @@ impl EndLink {
 
     /// Fails if something ended the stream.
     pub fn ensure_streaming(&self) -> Result<()> {
-        self.look(End::ensure_streaming)
+        self.inspect(End::ensure_streaming)
     }
 
     /// Has `watch` told once the client of the stream that begins now has gone or has cancelled.
@@ -247,8 +246,8 @@ impl End {
         let is_ordered = connection.identity().profile.is_ordered;
         let session = Session::client(config, is_ordered);
         let end = Self::new(connection, session, tags.free_data);
-        let (identity, beside) = (end.connection.identity().clone(), end.beside());
-        Link::held(end, beside, identity, io)
+        let (identity, context) = (end.connection.identity().clone(), end.context());
+        Link::held(end, context, identity, io)
     }
 
     /// `free_tag` is the `free_data` of the server's URI (rule U2).
@@ -261,7 +260,7 @@ impl End {
             announced: HashMap::new(),
             outbound: None,
             watch: None,
-            unread: Unread::Told,
+            unread: Unread::Signalled,
             writes: Writes::AtOnce,
             is_full: false,
             retire_at: None,
@@ -271,8 +270,8 @@ impl End {
         }
     }
 
-    fn beside(&self) -> Beside {
-        Beside {
+    fn context(&self) -> Context {
+        Context {
             id: 0,
             pool: self.pool.clone(),
             host: None,

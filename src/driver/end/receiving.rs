@@ -61,7 +61,7 @@ impl End {
         if let Err(error) = self.session.begin_receiving(clock::now(), stream) {
             self.close(error, effects);
         }
-        self.speak(effects);
+        self.flush_output(effects);
     }
 
     /// The bodies come in of a stream that another connection carries.
@@ -143,10 +143,10 @@ impl End {
         }
     }
 
-    /// Messages are looked for from now on, until [`doze`](Self::doze).
+    /// The transport polls for messages from now on, until [`doze`](Self::doze).
     pub fn wake(&mut self) {
-        if self.unread != Unread::LookedFor {
-            self.unread = Unread::LookedFor;
+        if self.unread != Unread::Polled {
+            self.unread = Unread::Polled;
             self.connection.wake();
         }
     }
@@ -154,8 +154,8 @@ impl End {
     /// The owner is about to wait for the descriptors. Returns whether there is something to be
     /// read first.
     pub fn doze(&mut self) -> bool {
-        if self.unread == Unread::LookedFor {
-            self.unread = Unread::Told;
+        if self.unread == Unread::Polled {
+            self.unread = Unread::Signalled;
         }
         self.connection.doze()
     }
@@ -166,21 +166,25 @@ impl End {
     }
 
     /// Sends messages, and with them the returns that wait, in one system call.
-    pub fn say(&mut self, messages: impl IntoIterator<Item = Outgoing>, effects: &mut EndEffects) {
+    pub fn flush_with(
+        &mut self,
+        messages: impl IntoIterator<Item = Outgoing>,
+        effects: &mut EndEffects,
+    ) {
         if self.session.closed().is_some() {
             return;
         }
-        for message in messages.into_iter().chain(self.returns.take()) {
+        for message in messages.into_iter().chain(self.returns.drain()) {
             telling::sent(&*self.connection, &message);
             let _ = self.connection.queue(message);
         }
         self.write(effects);
     }
 
-    /// Says the returns that are due at once, and writes on.
+    /// Sends the returns that are due at once, and writes on.
     pub fn write_on(&mut self, effects: &mut EndEffects) {
         if self.returns.is_urgent() {
-            self.say(None, effects);
+            self.flush_with(None, effects);
         } else if self.is_writing() {
             self.write(effects);
         }
@@ -286,9 +290,9 @@ impl End {
     /// Notes whether a read was ended by its bounds.
     fn note_left(&mut self, is_left: bool) {
         self.unread = match (self.unread, is_left) {
-            (Unread::LookedFor, _) => Unread::LookedFor,
+            (Unread::Polled, _) => Unread::Polled,
             (_, true) => Unread::Left,
-            (_, false) => Unread::Told,
+            (_, false) => Unread::Signalled,
         };
     }
 
@@ -340,7 +344,7 @@ impl End {
     /// Gives back bodies that nobody will see.
     pub(super) fn give_back(&mut self, bodies: Vec<Return>, effects: &mut EndEffects) {
         let (is_due, at) = self.returns.push(bodies.into_iter());
-        effects.look_at_latest(at);
+        effects.schedule(at);
         if is_due {
             self.write_on(effects);
         }
@@ -353,7 +357,7 @@ impl End {
                 "the peer retires region after region and does not read the answers",
             ));
         }
-        self.say([forget(id)], effects);
+        self.flush_with([forget(id)], effects);
         Ok(())
     }
 
@@ -372,14 +376,14 @@ impl End {
     /// When to try to write again, where the holder may wait for something else.
     pub(super) fn write_later_at(&self, effects: &mut EndEffects) {
         if self.is_writing() {
-            effects.look_at_latest(Some(clock::after(RETRY)));
+            effects.schedule(Some(clock::after(RETRY)));
         }
     }
 }
 
 impl EndEffects {
-    fn look_at_latest(&mut self, at: Option<Timestamp>) {
-        self.look_at = self.look_at.into_iter().chain(at).min();
+    fn schedule(&mut self, at: Option<Timestamp>) {
+        self.upkeep_at = self.upkeep_at.into_iter().chain(at).min();
     }
 }
 
@@ -395,7 +399,7 @@ pub fn hand_on_bodies(bodies: &EndLink, stream: &EndLink) {
         if let Err(error) = &handled {
             end.close(error.clone(), effects);
         }
-        end.speak(effects);
+        end.flush_output(effects);
         let work = end
             .session
             .stream_mut()
@@ -407,7 +411,7 @@ pub fn hand_on_bodies(bodies: &EndLink, stream: &EndLink) {
             Ok(work) => (work.into_iter()).for_each(|work| end.work_for_bodies(work, effects)),
             Err(error) => end.close(error, effects),
         }
-        end.say(None, effects);
+        end.flush_with(None, effects);
     });
 }
 

@@ -12,12 +12,12 @@ impl EndLink {
     pub fn forget_when_unmapped(self: &Arc<Self>, ids: Vec<u16>) {
         for id in ids {
             let weak = Arc::downgrade(self);
-            let tell = move || {
+            let forget = move || {
                 if let Some(link) = weak.upgrade() {
                     link.forget(id);
                 }
             };
-            if later::after(tell).is_err() {
+            if later::after(forget).is_err() {
                 self.forget(id);
             }
         }
@@ -25,29 +25,29 @@ impl EndLink {
 
     /// Has the I/O thread tell the peer that a region is not mapped any more.
     fn forget(&self, id: u16) {
-        self.beside.returns.forget(id);
-        self.look_after(clock::now());
+        self.context.returns.forget(id);
+        self.schedule(clock::now());
     }
 
     /// Gives bodies back to the server: many at once, few when the time of rule F5 is over. Safe
     /// from any thread; does nothing in a forked child.
     pub fn free(&self, bodies: impl IntoIterator<Item = Return>) {
         if self.free_later(bodies) {
-            // Another thread that has the connection says them.
+            // Another thread that has the connection sends them.
             let _ = self.try_interfere(|end, effects| end.write_on(effects));
         }
     }
 
-    /// The same by a thread that has the connection's lock: it says them with its next turn.
-    /// Returns whether they are to be said at once.
+    /// The same by a thread that has the connection's lock: it sends them with its next turn.
+    /// Returns whether they are to be sent at once.
     pub fn free_later(&self, bodies: impl IntoIterator<Item = Return>) -> bool {
         let mut bodies = bodies.into_iter().peekable();
         if bodies.peek().is_none() || !self.generation().is_same_process() {
             return false;
         }
-        let (is_due, at) = self.beside.returns.push(bodies);
+        let (is_due, at) = self.context.returns.push(bodies);
         if let Some(at) = at {
-            self.look_after(at);
+            self.schedule(at);
         }
         is_due
     }

@@ -195,8 +195,8 @@ impl End {
 
     /// Refuses the request, or ends the stream, with an error. A peer that has gone is not told.
     pub fn send_failure(&mut self, status: i32, text: &str, effects: &mut EndEffects) {
-        let tell = |sender: &mut OutSender| sender.fail(status, text);
-        let _ = self.send(Writes::AtOnce, tell, effects);
+        let fail = |sender: &mut OutSender| sender.fail(status, text);
+        let _ = self.send(Writes::AtOnce, fail, effects);
     }
 
     /// Sends a stream from now on, in the turns of the connection. On a connection that is over, the

@@ -207,7 +207,7 @@ fn ensure_bounded(most: u64, most_queued: u64, holds: bool) {
         &Arc::default(),
         &Arc::default(),
     );
-    let mut turner = served.take().unwrap();
+    let mut turner = served.acquire().unwrap();
     turner.step(begin_stream);
     let may_pull =
         |turner: &mut Turner<End>| turner.step(|served, _| served.room().may_pull().unwrap());
@@ -234,7 +234,7 @@ fn what_waits_for_more_is_written_without_it() {
         served.send(Writes::Later, |_| {}, effects).unwrap();
     };
     for pause in [0, 0, 1, 5] {
-        let mut turner = served.take().unwrap();
+        let mut turner = served.acquire().unwrap();
         let before = written();
         turner.step_to_host(later);
         wait_until(|| written() > before);
@@ -244,7 +244,7 @@ fn what_waits_for_more_is_written_without_it() {
         turner.give_back_later();
         wait_until(|| written() > before);
     }
-    let mut turner = served.take().unwrap();
+    let mut turner = served.acquire().unwrap();
     let before = written();
     turner.step(later);
     assert_eq!(written(), before);
@@ -260,8 +260,8 @@ fn what_waits_for_more_is_written_without_it() {
 fn a_request_waits_for_the_holder() {
     let io = IoThread::start("test", Duration::ZERO).unwrap();
     let served = serve(&io, &Arc::default(), false);
-    let mut turner = served.take().unwrap();
-    assert!(served.take().is_none());
+    let mut turner = served.acquire().unwrap();
+    assert!(served.acquire().is_none());
     let request = turner.step(|served, effects| {
         let asks = |sender: &mut OutSender| {
             sender.handle_tagged(Tags::DEFAULT.want_data, b"t").unwrap();
@@ -276,7 +276,7 @@ fn a_request_waits_for_the_holder() {
     assert_eq!(request, b"t");
     drop(turner);
     // `Nobody` takes it, by the I/O thread.
-    wait_until(|| served.look(|served| !served.session.has_waiting()));
+    wait_until(|| served.inspect(|served| !served.session.has_waiting()));
     io.shut_down();
 }
 
@@ -288,7 +288,7 @@ fn messages_past_the_bounds_are_read() {
     let unread = Arc::default();
     let nothing = Arc::default();
     let served = serve_counted(&io, &nothing, false, u64::MAX, &Arc::default(), &unread);
-    let mut turner = served.take().unwrap();
+    let mut turner = served.acquire().unwrap();
     AtomicU64::store(&unread, 200, Ordering::SeqCst);
     let wants = turner.step(|served, effects| {
         served.turn_without_request(Cause::Look, effects);
@@ -299,6 +299,6 @@ fn messages_past_the_bounds_are_read() {
     assert!(AtomicU64::load(&unread, Ordering::SeqCst) > 0);
     drop(turner);
     wait_until(|| AtomicU64::load(&unread, Ordering::SeqCst) == 0);
-    wait_until(|| served.look(|served| served.wants().again != Again::Now));
+    wait_until(|| served.inspect(|served| served.wants().again != Again::Now));
     io.shut_down();
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::receiving::{hand_on_bodies, peer_has_ended};
 use super::{
-    ArrivedRequest, Beside, End, EndEffects, EndLink, LentHold, Outbound, Progress, Unread, Writes,
+    ArrivedRequest, Context, End, EndEffects, EndLink, LentHold, Outbound, Progress, Unread, Writes,
 };
 use crate::driver::clock;
 use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Turn};
@@ -14,7 +14,7 @@ use crate::lines::Lines;
 use crate::proto::{SenderState, SessionEvent, Timestamp};
 
 impl Turn for End {
-    type Beside = Beside;
+    type Context = Context;
     type Effects = EndEffects;
 
     fn turn(&mut self, cause: Cause, effects: &mut EndEffects) -> Wants {
@@ -23,7 +23,7 @@ impl Turn for End {
             return self.wants_and(true);
         }
         self.writes = Writes::AtOnce;
-        if self.unread == Unread::LookedFor {
+        if self.unread == Unread::Polled {
             self.doze();
         }
         if cause != Cause::Look {
@@ -54,7 +54,7 @@ impl Turn for End {
     }
 
     fn wants(&self) -> Wants {
-        let soon = self.session.has_waiting() || self.begins() || self.unread != Unread::Told;
+        let soon = self.session.has_waiting() || self.begins() || self.unread != Unread::Signalled;
         self.wants_and(soon)
     }
 
@@ -63,7 +63,7 @@ impl Turn for End {
         self.probe_when_due(now, effects);
         self.end_quiet_when_due(now, effects);
         self.pump(effects);
-        self.say(None, effects);
+        self.flush_with(None, effects);
     }
 
     fn next_upkeep(&self) -> Option<Timestamp> {
@@ -88,7 +88,7 @@ impl Turn for End {
         if self.is_over() {
             return;
         }
-        self.say(None, &mut EndEffects::default());
+        self.flush_with(None, &mut EndEffects::default());
         if !self.is_over() {
             let peer = &self.connection.identity().peer;
             tracing::debug!("the connection to {peer} ends: nothing needs it");
@@ -103,7 +103,7 @@ impl Turn for End {
             lost,
             sent,
             closed,
-            look_at,
+            upkeep_at,
             unmapping,
             unkept,
             over,
@@ -111,7 +111,7 @@ impl Turn for End {
         } = effects;
         drop((given_up, unkept));
         drop(sent);
-        if let Some(pool) = &link.beside.pool
+        if let Some(pool) = &link.context.pool
             && pool.has_retired()
         {
             link.interfere(|served, effects| served.retire_at_once(effects));
@@ -119,8 +119,8 @@ impl Turn for End {
         if let Some(lost) = lost {
             lost.lost();
         }
-        if let Some(at) = look_at {
-            link.look_after(at);
+        if let Some(at) = upkeep_at {
+            link.schedule(at);
         }
         link.forget_when_unmapped(unmapping);
         if let Some(stream) = bodies_for {
@@ -134,12 +134,12 @@ impl Turn for End {
             return;
         }
         if let Some(error) = &closed {
-            tracing::debug!("connection {} ({}): {error}", link.beside.id, link.peer());
+            tracing::debug!("connection {} ({}): {error}", link.context.id, link.peer());
         }
-        let Some(host) = link.beside.host() else {
+        let Some(host) = link.context.host() else {
             return;
         };
-        match request.map(|request| (link.take(), request)) {
+        match request.map(|request| (link.acquire(), request)) {
             Some((Some(turner), request)) => host.requested(turner, *request),
             // The thread of the last stream has taken the connection meanwhile.
             Some((None, request)) => {
@@ -186,10 +186,10 @@ impl End {
 
     /// [`pump`](Self::pump) without a write. Returns whether there was a message.
     pub(super) fn pump_unwritten(&mut self, effects: &mut EndEffects) -> bool {
-        let mut has_said = false;
+        let mut has_output = false;
         while !self.is_over() {
             if let Some(transmit) = self.session.poll_transmit() {
-                has_said = true;
+                has_output = true;
                 let sent = self.transmit(transmit);
                 self.ensure_sent(sent, effects);
             } else if let Some(event) = self.session.poll_event(clock::now) {
@@ -198,13 +198,13 @@ impl End {
                 break;
             }
         }
-        has_said
+        has_output
     }
 
-    /// Says what a consumer has to say, and with it the returns that wait.
-    pub fn speak(&mut self, effects: &mut EndEffects) {
+    /// Sends the output of the session, and with it the returns that wait.
+    pub fn flush_output(&mut self, effects: &mut EndEffects) {
         match self.pump_unwritten(effects) {
-            true => self.say(None, effects),
+            true => self.flush_with(None, effects),
             false => self.write_on(effects),
         }
     }

@@ -51,10 +51,10 @@ fn end(links: &Sides<Arc<EndLink>>, home: Home) {
         return;
     }
     // The I/O thread owns them, which runs this.
-    let Some(metadata) = links.metadata.take() else {
+    let Some(metadata) = links.metadata.acquire() else {
         return;
     };
-    let data = links.data.as_ref().and_then(|link| link.take());
+    let data = links.data.as_ref().and_then(|link| link.acquire());
     let mut connections = Connections { metadata, data };
     for (_, connection) in connections.iter_mut() {
         connection.step(|end, _| end.end_receiving());
@@ -66,7 +66,7 @@ fn end(links: &Sides<Arc<EndLink>>, home: Home) {
 pub(super) fn rest(links: &Sides<Arc<EndLink>>) -> Rest {
     match links.iter().any(|link| link.is_closed()) {
         true => Rest::Unusable,
-        false => links.metadata.look(|end| end.session.rest()),
+        false => links.metadata.inspect(|end| end.session.rest()),
     }
 }
 

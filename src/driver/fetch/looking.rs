@@ -13,20 +13,20 @@ impl Fetch {
     /// The state of the stream.
     pub(super) fn stream<R: Default>(
         &self,
-        look: impl FnOnce(&IncomingStream<PackedBody>) -> R,
+        inspect: impl FnOnce(&IncomingStream<PackedBody>) -> R,
     ) -> R {
-        let look = |end: &End| end.session.stream().map(look);
-        self.link().look(look).unwrap_or_default()
+        let inspect = |end: &End| end.session.stream().map(inspect);
+        self.link().inspect(inspect).unwrap_or_default()
     }
 
-    /// Changes the state of the stream, and says what follows.
+    /// Changes the state of the stream, and sends what follows.
     pub(super) fn change<R: Default>(
         &mut self,
         change: impl FnOnce(&mut IncomingStream<PackedBody>) -> R,
     ) -> R {
         let changed = self.connections.metadata.step(|end, effects| {
             let changed = end.session.stream_mut().map(change);
-            end.speak(effects);
+            end.flush_output(effects);
             changed
         });
         self.hand_on();
@@ -75,7 +75,7 @@ impl Fetch {
             let taken = taken.map(|message| Taken::find(message, end, &link));
             if taken.is_some() {
                 // Credit, and perhaps an end, follow from taking it.
-                end.speak(effects);
+                end.flush_output(effects);
             }
             (came || is_ready(&end.session, awaits_schema), taken)
         });
@@ -94,7 +94,7 @@ impl Fetch {
             let next = metadata.step(|end, effects| {
                 let next = (look == Look::Take).then(|| next_message(end)).flatten();
                 came |= is_ready(&end.session, awaits_schema);
-                end.speak(effects);
+                end.flush_output(effects);
                 next
             });
             if let Some(message) = next {
@@ -109,7 +109,7 @@ impl Fetch {
     }
 
     /// Tells the server of everything that was taken.
-    pub(super) fn tell_credit(&mut self) {
+    pub(super) fn flush_credit(&mut self) {
         self.change(IncomingStream::flush_credit);
     }
 }

@@ -164,7 +164,7 @@ impl Fetch {
         self.bell = Some(bell);
     }
 
-    /// Wakes the consumer, beside the connections; of an exchange.
+    /// Wakes the consumer, as the connections do; of an exchange.
     pub(super) fn bell(&self) -> Option<Arc<dyn Watched>> {
         self.bell.clone().map(|bell| bell as _)
     }
@@ -388,7 +388,7 @@ impl Fetch {
             } else if self.has_all() {
                 // The last credit tells a server that waits for a second connection that there is
                 // none to come.
-                self.tell_credit();
+                self.flush_credit();
                 return Ok(NextBatch::End);
             } else {
                 // After the messages: what came before a failure is still handed out.
@@ -434,7 +434,7 @@ impl Fetch {
     fn cancel(&mut self) {
         if self.failed.is_none() && self.has_all() {
             // A server of the bodies alone hears of the end by the last credit.
-            self.tell_credit();
+            self.flush_credit();
             return;
         }
         self.failed

@@ -29,7 +29,7 @@ impl Fetch {
             return Ok(found);
         }
         // Rule E5: the server is told of everything taken, or both would wait.
-        self.tell_credit();
+        self.flush_credit();
         if let Some(poller) = poller {
             self.arm(poller);
         } else {

@@ -17,7 +17,7 @@ pub(super) struct LentBody {
 
 impl LentBody {
     pub(super) fn new(link: &Arc<EndLink>, back: Option<Return>) -> Self {
-        link.beside.returns.hold();
+        link.context.returns.hold();
         Self {
             link: Arc::clone(link),
             back,
@@ -39,7 +39,7 @@ impl Drop for LentBody {
     fn drop(&mut self) {
         // First: a server may free memory of a GPU that is back, which must not be open here then.
         self.memory = None;
-        self.link.beside.returns.unhold();
+        self.link.context.returns.unhold();
         self.link.free(self.back.take());
     }
 }

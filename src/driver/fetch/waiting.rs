@@ -42,7 +42,7 @@ impl Fetch {
         if !self.spin.is_zero()
             && waiting::spin(self.spin, cancel, |upkeep| {
                 if let Some(now) = upkeep {
-                    self.look_after(now);
+                    self.upkeep(now);
                 }
                 finds(self)
             })
@@ -50,7 +50,7 @@ impl Fetch {
             return Ok(());
         }
         // Rule E5: before a sleep, the server is told of everything taken, or both would wait.
-        self.tell_credit();
+        self.flush_credit();
         let mut looks = std::mem::take(&mut self.looks);
         let found = self.spin.is_zero() && looks.look(|| finds(self));
         self.looks = looks;
@@ -61,7 +61,7 @@ impl Fetch {
     }
 
     /// What a spinning consumer does each millisecond, before it looks.
-    fn look_after(&mut self, now: Timestamp) {
+    fn upkeep(&mut self, now: Timestamp) {
         self.notice_death();
         // A ring does not tell that the server has ended, or hung up.
         self.doze();

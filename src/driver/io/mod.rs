@@ -41,21 +41,21 @@ struct ThreadHandle {
 
 struct Reactor {
     watched: Arc<WatchSet>,
-    /// Written to wake the thread: it shall stop, or somebody is to have a turn.
+    /// Written to wake the thread: it shall stop, or is to call a source.
     wake: OwnedFd,
     spin: Duration,
     /// Threads that hold connections of this one.
     holders: AtomicUsize,
     stop: AtomicBool,
     timers: Timers,
-    /// Sources that have more to do once the others had their turn.
+    /// Sources to call once the others were called.
     soon: Mutex<Vec<Weak<dyn Source>>>,
     /// The thread itself, whose own calls need not wake it.
     thread: OnceLock<ThreadId>,
 }
 
-/// Turns of one source before the others have theirs.
-pub const TURNS_AT_ONCE: usize = 16;
+/// Calls of one source before the others have theirs.
+pub const CALLS_AT_ONCE: usize = 16;
 
 /// Keys of the wake-up descriptors; sources count from the next one.
 const WAKE: u64 = 0;
@@ -123,7 +123,7 @@ impl IoThread {
         &self.handle.reactor.holders
     }
 
-    /// Calls [`Source::ready`] once every source that is ready now has had its turn.
+    /// Calls [`Source::ready`] once every source that is ready now was called.
     pub fn call_soon(&self, source: Weak<dyn Source>) {
         let reactor = &self.handle.reactor;
         reactor.soon.lock().push(source);
@@ -201,9 +201,9 @@ impl Reactor {
                 std::thread::yield_now();
             }
             for event in &events {
-                self.tell(event.data.u64());
+                self.handle(event.data.u64());
             }
-            // Taken out first: a turn may ask for another one.
+            // Taken out first: a call may ask for another one.
             let soon = std::mem::take(&mut *self.soon.lock());
             for source in soon.into_iter().filter_map(|it| it.upgrade()) {
                 guarded_for(&*source, || source.ready());
@@ -211,8 +211,8 @@ impl Reactor {
         }
     }
 
-    /// Waits for the descriptors: not at all while the thread `spins` or a source is to have a
-    /// turn.
+    /// Waits for the descriptors: not at all while the thread `spins` or has a source to
+    /// call.
     fn wait(&self, events: &mut Vec<Event>, spins: bool, looks: &mut Looks) -> io::Result<()> {
         let now = Timespec::default();
         let mut ask = |timeout: Option<&Timespec>| {
@@ -233,7 +233,7 @@ impl Reactor {
     }
 
     /// One of the descriptors with that key is ready.
-    fn tell(&self, key: u64) {
+    fn handle(&self, key: u64) {
         let mut counter = [0; 8];
         match key {
             WAKE => drop(io::read(&self.wake, &mut counter)),

@@ -33,7 +33,7 @@ fn watched(io: &IoThread) -> (Registration, Arc<Counting>) {
 
 impl Counting {
     /// Makes its descriptor readable.
-    fn tell(&self) {
+    fn make_ready(&self) {
         rustix::io::write(&self.fd, &1_u64.to_ne_bytes()).unwrap();
     }
 }
@@ -59,7 +59,7 @@ fn nobody_is_overlooked_for_others() {
         let all_are_taken = || {
             let taken = |source: &Counting| source.taken.load(Ordering::SeqCst);
             let before: Vec<_> = watched.iter().map(|(_, source)| taken(source)).collect();
-            watched.iter().for_each(|(_, source)| source.tell());
+            watched.iter().for_each(|(_, source)| source.make_ready());
             wait_until(|| {
                 (watched.iter().zip(&before)).all(|((_, it), before)| taken(it) > *before)
             });
@@ -138,7 +138,7 @@ fn timers_of_other_threads_come_in_time() {
     assert!(came(&behind).unwrap() >= behind_at);
 }
 
-/// Promise of `Link::look_after`: a source that asks for an earlier time, and then for the later
+/// Promise of `Link::schedule`: a source that asks for an earlier time, and then for the later
 /// one again, is called once at each. The times of a busy connection would pile up otherwise.
 #[test]
 fn a_time_is_kept_once() {

@@ -15,7 +15,7 @@ impl Production {
         if let Some(account) = &mut self.account {
             account.is_asked = true;
         }
-        self.take_up_joined();
+        self.attach_joined();
         for outlet in &mut self.outlets {
             outlet.ask(|end, effects| end.ask(request, effects))?;
         }
@@ -65,10 +65,10 @@ impl Production {
         Ok(found)
     }
 
-    /// Looks at what the server has said.
+    /// Finds something in what the server has said.
     pub fn progress<R>(&mut self, find: impl FnMut(&mut PutProgress) -> Option<R>) -> Option<R> {
         let outlet = self.outlets.first_mut()?;
-        let look = |end: &mut End, _: &mut _| Ok(end.session.put_mut().and_then(find));
-        outlet.ask(look).ok().flatten()
+        let progress = |end: &mut End, _: &mut _| Ok(end.session.put_mut().and_then(find));
+        outlet.ask(progress).ok().flatten()
     }
 }

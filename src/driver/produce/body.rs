@@ -204,11 +204,11 @@ impl Placer {
             announce, ready, ..
         }) = self.waiting.take()
         {
-            let tell = |sender: &mut OutSender| {
+            let announce_ready = |sender: &mut OutSender| {
                 ready.map(|ready| sender.announce_ready(ready.event, &ready.handle))
             };
             // A connection that is over has nobody to tell.
-            let _ = served.queue(&announce, tell, effects);
+            let _ = served.queue(&announce, announce_ready, effects);
         }
     }
 

@@ -37,11 +37,11 @@ impl Production {
 
     /// Ends the stream with an error that the consumer is told, unless it has been told the end.
     pub fn fail(&mut self, status: i32, text: &str) {
-        self.tell_failure(status, text);
+        self.log_failure(status, text);
         if let Some(poller) = &mut self.poller {
             poller.end();
         }
-        self.take_up_joined();
+        self.attach_joined();
         self.finished = true;
         self.broken = None;
         self.log.clear();
@@ -80,8 +80,8 @@ impl Production {
         }
     }
 
-    /// Has the log say why the stream ends: where its client has gone, that is why.
-    fn tell_failure(&mut self, status: i32, text: &str) {
+    /// Logs why the stream ends: where its client has gone, that is why.
+    fn log_failure(&mut self, status: i32, text: &str) {
         let Some(account) = self.account.take() else {
             return;
         };

@@ -63,7 +63,7 @@ impl Outlet {
     pub(super) fn join(&mut self, turner: Turner<End>) {
         self.placer.join(turner.link());
         self.turner = Some(turner);
-        self.look();
+        self.refresh_room();
     }
 
     /// One turn of the connection, also behind the end: credit says then whether the other part is
@@ -78,10 +78,10 @@ impl Outlet {
         }
     }
 
-    /// Looks how far the connection has come.
-    pub(super) fn look(&mut self) {
+    /// Learns what room the connection has now.
+    pub(super) fn refresh_room(&mut self) {
         if let Some(turner) = &self.turner {
-            self.room = turner.link().look(End::room);
+            self.room = turner.link().inspect(End::room);
         }
     }
 

@@ -68,8 +68,12 @@ impl Production {
     /// Has the poller tell of what the stream waits for.
     pub(super) fn arm(&mut self, poller: &mut Poller) {
         let turners = self.outlets.iter().filter_map(|it| it.turner.as_ref());
-        let links =
-            turners.map(|turner| (turner.link().readiness(), turner.link().look(Turn::wants)));
+        let links = turners.map(|turner| {
+            (
+                turner.link().readiness(),
+                turner.link().inspect(Turn::wants),
+            )
+        });
         let linger = self.linger.filter(|_| !self.is_whole());
         let at = linger.into_iter().chain(self.alarm).min();
         poller.wait_for(links, at);

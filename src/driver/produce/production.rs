@@ -289,8 +289,12 @@ impl Production {
         let unheard = bell.is_none().then(|| now.saturating_add(RETRY));
         let until = [deadline, linger, unheard].into_iter().flatten().min();
         let turners = self.outlets.iter().filter_map(|it| it.turner.as_ref());
-        let links =
-            turners.map(|turner| (turner.link().readiness(), turner.link().look(Turn::wants)));
+        let links = turners.map(|turner| {
+            (
+                turner.link().readiness(),
+                turner.link().inspect(Turn::wants),
+            )
+        });
         let cause = waiting::sleep(links, bell, self.cancel.as_ref(), until)?;
         self.turn(cause);
         Ok(())
@@ -331,7 +335,7 @@ impl Production {
         taken.max().unwrap_or(0)
     }
 
-    pub(super) fn take_up_joined(&mut self) {
+    pub(super) fn attach_joined(&mut self) {
         // A stream that has begun with one part gets no other.
         if self.outlets.len() == 1 {
             return;
@@ -362,7 +366,7 @@ impl Production {
     /// Every wait calls this, so a cancel ends each of them.
     pub(super) fn advance(&mut self) -> Result<bool> {
         self.ensure_not_cancelled()?;
-        self.take_up_joined();
+        self.attach_joined();
         let mut caught_up = true;
         for index in 0..self.outlets.len() {
             caught_up &= self.advance_one(index)?;

@@ -158,7 +158,7 @@ impl Production {
         }
         let present = self.outlets.iter_mut().filter(|it| it.turner.is_some());
         for outlet in present {
-            outlet.look();
+            outlet.refresh_room();
             outlet.room.ensure_streaming()?;
         }
         Ok(())

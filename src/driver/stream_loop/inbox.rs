@@ -142,7 +142,7 @@ impl<S: LoopStream> Caller<S> {
     }
 
     /// Brings something for the stream. It is dropped here if the stream is over.
-    pub fn tell(&self, word: S::Word) {
+    pub fn send(&self, word: S::Word) {
         if let Some(inbox) = self.inbox.upgrade() {
             inbox.send(Arrival::Word(self.id, word));
         }

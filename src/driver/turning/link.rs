@@ -9,7 +9,7 @@ use super::ownership::{GiveBack, Owner};
 use super::{Turn, Turner};
 use crate::driver::bell::Bell;
 use crate::driver::clock;
-use crate::driver::io::{EventFlags, IoThread, Registration, Source, TURNS_AT_ONCE};
+use crate::driver::io::{CALLS_AT_ONCE, EventFlags, IoThread, Registration, Source};
 use crate::driver::waiting::{Again, Cause, HOST_PATIENCE, RETRY, UPKEEP, Wants};
 use crate::error::{Error, Status};
 use crate::fork::Generation;
@@ -21,12 +21,12 @@ const NEVER: u64 = u64::MAX;
 /// One connection.
 pub struct Link<T: Turn> {
     /// What needs no lock.
-    pub beside: T::Beside,
+    pub context: T::Context,
     identity: Identity,
     io: IoThread,
     generation: Generation,
     me: Weak<Self>,
-    /// The first time at which the I/O thread is to look after the connection, in nanoseconds.
+    /// The first time at which the I/O thread is to do the upkeep, in nanoseconds.
     timer: AtomicU64,
     held: Mutex<LockedEnd<T>>,
 }
@@ -57,9 +57,9 @@ impl<T> LockedEnd<T> {
 impl<T: Turn> Link<T> {
     /// A connection that the I/O thread owns, but does not watch before its first
     /// [turn](Source::ready).
-    pub fn new(end: T, beside: T::Beside, identity: Identity, io: &IoThread) -> Arc<Self> {
+    pub fn new(end: T, context: T::Context, identity: Identity, io: &IoThread) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
-            beside,
+            context,
             identity,
             io: io.clone(),
             generation: Generation::now(),
@@ -76,9 +76,9 @@ impl<T: Turn> Link<T> {
     }
 
     /// A connection whose owner is the caller.
-    pub fn held(end: T, beside: T::Beside, identity: Identity, io: &IoThread) -> Turner<T> {
-        let link = Self::new(end, beside, identity, io);
-        link.held.lock().owner.take();
+    pub fn held(end: T, context: T::Context, identity: Identity, io: &IoThread) -> Turner<T> {
+        let link = Self::new(end, context, identity, io);
+        link.held.lock().owner.acquire();
         Turner::new(link)
     }
 
@@ -118,16 +118,16 @@ impl<T: Turn> Link<T> {
         self.generation
     }
 
-    /// Takes the connection from the I/O thread; `None` where there is a holder already.
-    pub fn take(&self) -> Option<Turner<T>> {
+    /// Acquires the token from the I/O thread; `None` where there is a holder already.
+    pub fn acquire(&self) -> Option<Turner<T>> {
         let me = self.me.upgrade()?;
-        let taken = self.held.lock().owner.take();
+        let taken = self.held.lock().owner.acquire();
         taken.then(|| Turner::new(me))
     }
 
-    /// Looks at the state. Nothing is changed, so that the owner need not hear of it.
-    pub fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
-        look(&self.held.lock().end)
+    /// Reads the state. Nothing is changed, so that the owner need not hear of it.
+    pub fn inspect<R>(&self, inspect: impl FnOnce(&T) -> R) -> R {
+        inspect(&self.held.lock().end)
     }
 
     /// Changes the state from a thread that does not own the connection, and tells the owner.
@@ -159,7 +159,7 @@ impl<T: Turn> Link<T> {
     }
 
     /// Has the I/O thread do the [upkeep](Turn::upkeep) at `at`, or before. This needs no lock.
-    pub fn look_after(&self, at: Timestamp) {
+    pub fn schedule(&self, at: Timestamp) {
         let at_nanos = at.as_nanos();
         // Most often a timer is set, and the cheaper read shows it.
         if at_nanos < self.timer.load(Ordering::Relaxed)
@@ -169,8 +169,8 @@ impl<T: Turn> Link<T> {
         }
     }
 
-    fn look_after_each(&self, times: [Option<Timestamp>; 2]) {
-        (times.into_iter().flatten()).for_each(|at| self.look_after(at));
+    fn schedule_each(&self, times: [Option<Timestamp>; 2]) {
+        (times.into_iter().flatten()).for_each(|at| self.schedule(at));
     }
 
     /// For calls of the I/O thread.
@@ -202,7 +202,7 @@ impl<T: Turn> Link<T> {
         held.owner.give_back();
         let wants = held.end.wants();
         if way == GiveBack::Later && !wants.write && !held.end.is_over() {
-            self.look_after(clock::after(HOST_PATIENCE));
+            self.schedule(clock::after(HOST_PATIENCE));
         } else {
             self.watch(&mut held, &mut effects);
         }
@@ -222,7 +222,7 @@ impl<T: Turn> Link<T> {
         if held.owner.admit_io(now) {
             self.watch(held, effects);
         } else if let Some(at) = held.owner.deputy_at() {
-            self.look_after(at);
+            self.schedule(at);
         }
     }
 
@@ -256,7 +256,7 @@ impl<T: Turn> Link<T> {
             Again::At(at) => Some(at),
             Again::OnEvent | Again::Now => None,
         };
-        self.look_after_each([at, held.end.next_upkeep()]);
+        self.schedule_each([at, held.end.next_upkeep()]);
     }
 
     /// What the descriptor is watched for.
@@ -295,7 +295,7 @@ impl<T: Turn> Link<T> {
         let mut effects = T::Effects::default();
         let soon = {
             let Some(mut held) = self.held.try_lock_for(UPKEEP) else {
-                self.look_after(clock::after(RETRY));
+                self.schedule(clock::after(RETRY));
                 return false;
             };
             if !held.owner.admit_io(clock::now()) {
@@ -335,7 +335,7 @@ impl<T: Turn> Drop for Link<T> {
 
 impl<T: Turn> Source for Link<T> {
     fn ready(&self) {
-        for turn in 0..TURNS_AT_ONCE {
+        for turn in 0..CALLS_AT_ONCE {
             if !self.turn_as_io(turn == 0) {
                 return;
             }
@@ -351,7 +351,7 @@ impl<T: Turn> Source for Link<T> {
         let mut effects = T::Effects::default();
         let is_io = {
             let Some(mut held) = self.held.try_lock_for(UPKEEP) else {
-                return self.look_after(clock::after(RETRY));
+                return self.schedule(clock::after(RETRY));
             };
             let now = clock::now();
             // A connection that is over gets no upkeep: the upkeep that is due there stays due.
@@ -361,7 +361,7 @@ impl<T: Turn> Source for Link<T> {
                 next = held.end.next_upkeep();
             }
             let is_io = held.owner.admit_io(now);
-            self.look_after_each([next, held.owner.deputy_at()]);
+            self.schedule_each([next, held.owner.deputy_at()]);
             is_io
         };
         self.settle(effects);

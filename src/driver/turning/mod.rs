@@ -29,7 +29,7 @@ pub const TURN_BYTES: u64 = 256 << 10;
 /// One end of a connection: the state that only the owner changes.
 pub trait Turn: Send + Sized + 'static {
     /// What does not need the lock.
-    type Beside: Send + Sync;
+    type Context: Send + Sync;
     /// What a turn brings about that is done once the lock is released.
     type Effects: Default;
 

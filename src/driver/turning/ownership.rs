@@ -4,7 +4,7 @@
 //! [`Turner`](super::Turner), which exists unless the I/O thread owns the connection.
 //!
 //! ```text
-//!                 take                         enter_host
+//!               acquire                        enter_host
 //!   IoThread ──────────────▶ Holder ────────────────────────────▶ Host
 //!       ▲                     │  ▲                                 │ │
 //!       └─────────────────────┘  └──────────────── hold ───────────┘ │ admit_io, too late
@@ -46,7 +46,7 @@ pub enum Owner {
 
 impl Owner {
     /// Makes the token, unless there is one. Returns whether it was made.
-    pub fn take(&mut self) -> bool {
+    pub fn acquire(&mut self) -> bool {
         let is_free = *self == Self::IoThread;
         if is_free {
             *self = Self::Holder;
@@ -106,11 +106,11 @@ mod tests {
         let (soon, later) = (Timestamp::from_nanos(1), Timestamp::from_nanos(2));
         let mut owner = Owner::IoThread;
         assert!(owner.admit_io(later));
-        assert!(owner.take());
-        assert!(!owner.take(), "a second token");
+        assert!(owner.acquire());
+        assert!(!owner.acquire(), "a second token");
         assert!(!owner.admit_io(later));
         owner.enter_host(later);
-        assert!(!owner.take(), "a second token");
+        assert!(!owner.acquire(), "a second token");
         assert!(!owner.admit_io(soon));
         assert!(owner.admit_io(later));
         assert_eq!(owner, Owner::Deputy);

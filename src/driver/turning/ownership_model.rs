@@ -145,7 +145,7 @@ fn loom_a_holder_that_sleeps_reads_for_itself() {
         let (peer, io) = (Arc::clone(&model), Arc::clone(&model));
         let peer = thread::spawn(move || peer.send());
         let io = thread::spawn(move || io.turn_as_io());
-        assert!(model.owner.lock().unwrap().take());
+        assert!(model.owner.lock().unwrap().acquire());
         while model.read.load(Ordering::SeqCst) == 0 {
             model.owner.lock().unwrap().hold();
             model.receive();

@@ -64,7 +64,7 @@ impl<T: Turn> Turner<T> {
     }
 
     /// Gives the connection back. The I/O thread begins to watch it a little later: until then the
-    /// caller may [take](Link::take) it again without a system call.
+    /// caller may [acquire](Link::acquire) it again without a system call.
     pub fn give_back_later(mut self) -> Arc<Link<T>> {
         self.way = GiveBack::Later;
         Arc::clone(&self.link)
