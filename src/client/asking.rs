@@ -45,7 +45,7 @@ impl ClientCore {
     /// Has the log tell of the stream and of its end.
     pub(super) fn note(&self, ticket: &[u8], stream: &mut Stream) {
         let account = Account::open("from", ticket, stream.peer());
-        stream.set_account(account);
+        stream.account = account;
     }
 
     /// Has the log tell that there is no stream.

@@ -228,7 +228,8 @@ impl ClientCore {
         let Connections { metadata, data } = connections;
         for mut token in [Some(metadata), data].into_iter().flatten() {
             // A connection on which GPU memory could not be opened is not kept.
-            let can_serve = token.step(|end, _| end.closed().is_none() && !end.misses_gpus());
+            let can_serve =
+                token.step(|end, _| end.session.closed().is_none() && !end.misses_gpus());
             let unused = match key {
                 Some((uri, kind)) if can_serve => {
                     let most = self.options.most_idle();

@@ -157,7 +157,7 @@ impl AskedStream {
         let ending = move |fetch| end(owner, fetch, key);
         let mut stream = Stream::new(fetch, decode, cancel, Box::new(ending));
         if !wanted.gpus.is_empty() {
-            stream.set_retry(client.again(wanted));
+            stream.retry = Some(client.again(wanted));
         }
         Ok(Some(stream))
     }

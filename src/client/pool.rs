@@ -122,7 +122,7 @@ impl Pool {
                 }
                 // The server may have closed the connection right after the stream.
                 link.ready();
-                link.inspect(|end| end.closed().is_none())
+                link.inspect(|end| end.session.closed().is_none())
             });
             !kept.is_empty()
         });

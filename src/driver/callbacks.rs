@@ -38,26 +38,16 @@ impl Callbacks {
             .name("dipc-callbacks".into())
             .spawn(move || arrivals.into_iter().for_each(drop))
             .map_err(|error| Error::io("cannot start the callback thread", &error))?;
-        Ok((
-            Self {
-                queue,
-                dropper: Dropper::Thread,
-            },
-            thread,
-        ))
+        let dropper = Dropper::Thread;
+        Ok((Self { queue, dropper }, thread))
     }
 
     /// A queue that the host empties itself, by [`PullQueue::drain`] (the pull form of serving).
     pub fn pulled() -> (Self, PullQueue) {
         let (queue, arrivals) = mpsc::channel::<MemoryOwner>();
         let arrivals = Mutex::new(arrivals);
-        (
-            Self {
-                queue,
-                dropper: Dropper::Host,
-            },
-            PullQueue { arrivals },
-        )
+        let dropper = Dropper::Host;
+        (Self { queue, dropper }, PullQueue { arrivals })
     }
 
     /// Waits until everything that has been given to the thread so far is dropped.

@@ -200,7 +200,7 @@ impl ClientStream {
         let me = Arc::clone(self);
         let ending = Box::new(move |fetch| me.give_back(fetch));
         let mut stream = Stream::new(fetch, self.decode, Some(&self.over), ending);
-        stream.set_record(self.record.get().cloned());
+        stream.record = self.record.get().cloned();
         Ok(stream)
     }
 

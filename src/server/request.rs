@@ -322,12 +322,12 @@ impl ServerRequest {
     ///
     /// `OutOfResources` when the process has no file descriptor left.
     pub fn cancel_fd(&self) -> Result<BorrowedFd<'_>> {
-        self.stream.lost_fd()
+        self.stream.watch.fd()
     }
 
     /// Calls `then` once [`is_cancelled`](Self::is_cancelled) is true, which may be now.
     pub fn when_cancelled(&self, then: impl FnOnce() + Send + 'static) {
-        self.stream.when_lost(Box::new(then));
+        self.stream.watch.when_lost(Box::new(then));
     }
 
     /// Fails the stream with a reason. Pull form: the stream ends now, and a call on another thread

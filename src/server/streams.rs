@@ -372,7 +372,7 @@ pub fn ending(slot: &Arc<Slot>) -> Box<dyn FnOnce() + Send> {
 /// Has the slot of a stream know that the client has gone.
 pub fn lose_with(stream: &OutStream, slot: &Arc<Slot>) {
     let slot = Arc::downgrade(slot);
-    stream.when_lost(Box::new(move || {
+    stream.watch.when_lost(Box::new(move || {
         if let Some(slot) = slot.upgrade() {
             slot.lost();
         }

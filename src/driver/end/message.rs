@@ -74,7 +74,7 @@ impl End {
                 let map = |regions: &mut dyn PeerRegions| regions.map(id, &handle, fd);
                 self.connection.with_regions(map)
             }
-            PeerMemory::RegionGone { id } => self.retire_peers_region(id, effects),
+            PeerMemory::RegionGone { id } => self.unmap(id, effects),
             PeerMemory::Ready { seq, event, handle } => {
                 let order = |regions: &mut dyn PeerRegions| regions.order(seq, event, &handle);
                 self.connection.with_regions(order)

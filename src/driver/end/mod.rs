@@ -187,7 +187,7 @@ impl EndLink {
         };
         let link = Self::new(end, context, identity, io);
         link.ready();
-        match link.inspect(|served| served.closed().cloned()) {
+        match link.inspect(|served| served.session.closed().cloned()) {
             // The peer may have gone meanwhile, which is no failure here.
             Some(error) if error.status() == Status::OutOfResources => Err(error),
             _ => Ok(link),
@@ -221,14 +221,14 @@ impl EndLink {
 
     /// Fails if something ended the stream.
     pub fn ensure_streaming(&self) -> Result<()> {
-        self.inspect(End::ensure_streaming)
+        self.inspect(|served| served.session.ensure_streaming())
     }
 
     /// Has `watch` told once the client of the stream that begins now has gone or has cancelled.
     pub fn set_watch(&self, watch: &Arc<ClientWatch>) {
         let is_lost = self.interfere(|served, _| {
             served.watch = Some(Arc::clone(watch));
-            served.ensure_streaming().is_err()
+            served.session.ensure_streaming().is_err()
         });
         if is_lost {
             watch.lost();

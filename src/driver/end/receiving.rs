@@ -12,8 +12,8 @@ use crate::driver::telling;
 use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, TURN_BYTES, TURN_MESSAGES};
 use crate::driver::waiting::{Again, Cause, RETRY, Wants};
 use crate::error::{Error, Result, Status};
-use crate::proto::{IncomingStream, Return, Span, Timestamp};
-use crate::transport::{Incoming, Outgoing, PeerRegions, Resolved, Unmapped};
+use crate::proto::{IncomingStream, Return, Timestamp};
+use crate::transport::{Incoming, Outgoing, PeerRegions, Unmapped};
 
 /// GPUs that bodies of a stream come to.
 #[derive(Debug, Clone, Copy, Default)]
@@ -36,11 +36,6 @@ impl End {
         self.session.closed().is_none()
             && !self.session.is_dismissed()
             && self.connection.with_regions(|regions| regions.is_sound())
-    }
-
-    /// Why the connection is over, once it is.
-    pub fn closed(&self) -> Option<&Error> {
-        self.session.closed()
     }
 
     /// See [`PeerRegions::misses_gpus`].
@@ -198,10 +193,7 @@ impl End {
         let mut received = self.connection.receive();
         if matches!(received, Ok(None)) {
             if cause == Cause::Ready && self.readiness().peer_has_died() {
-                return Err(peer_has_ended(
-                    &self.connection.identity().peer,
-                    self.session.is_server(),
-                ));
+                return Err(self.peer_has_ended());
             }
             // The caller first gets all messages, also those that came after the read above, and
             // then a failure to write.
@@ -220,11 +212,15 @@ impl End {
                     && error.status() == Status::Disconnected
                     && self.readiness().peer_dies_within(RETRY) =>
             {
-                *error = peer_has_ended(&self.connection.identity().peer, self.session.is_server());
+                *error = self.peer_has_ended();
             }
             Ok(None) | Err(_) => {}
         }
         received
+    }
+
+    fn peer_has_ended(&self) -> Error {
+        peer_has_ended(&self.connection.identity().peer, self.session.is_server())
     }
 
     /// A failure to write ends nothing: the peer may be gone, and its last messages are not read
@@ -255,7 +251,9 @@ impl End {
             }
             if self.is_flooded() {
                 // Until the peer reads its answers; its death is still noticed.
-                self.ensure_peer_lives(effects);
+                if self.readiness().peer_has_died() {
+                    self.close(self.peer_has_ended(), effects);
+                }
                 break;
             }
             match self.read_one(cause, &mut now, effects) {
@@ -335,12 +333,6 @@ impl End {
         }
     }
 
-    /// Finds lent memory of the peer's.
-    pub fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
-        self.connection
-            .with_regions(|regions| regions.resolve(seq, spans))
-    }
-
     /// Gives back bodies that nobody will see.
     pub(super) fn give_back(&mut self, bodies: Vec<Return>, effects: &mut EndEffects) {
         let (is_due, at) = self.returns.push(bodies.into_iter());
@@ -350,39 +342,24 @@ impl End {
         }
     }
 
-    /// Tells the peer that it may free a region.
-    pub(super) fn forget(&mut self, id: u16, effects: &mut EndEffects) -> Result<()> {
-        if self.connection.traffic().queued > ANSWERS_HIGH_WATER_BYTES {
-            return Err(Error::protocol(
-                "the peer retires region after region and does not read the answers",
-            ));
-        }
-        self.flush_with([forget(id)], effects);
-        Ok(())
-    }
-
-    /// Maps and unmaps regions of the peer as it says.
-    pub(super) fn retire_peers_region(&mut self, id: u16, effects: &mut EndEffects) -> Result<()> {
+    /// Unmaps a region of the peer's, and tells the peer that it may free the region.
+    pub(super) fn unmap(&mut self, id: u16, effects: &mut EndEffects) -> Result<()> {
         let unmap = |regions: &mut dyn PeerRegions| regions.unmap(id);
         match self.connection.with_regions(unmap)? {
-            Unmapped::Now => self.forget(id, effects),
-            Unmapped::Later => {
-                effects.unmapping.push(id);
-                Ok(())
+            Unmapped::Now if self.connection.traffic().queued > ANSWERS_HIGH_WATER_BYTES => {
+                return Err(Error::protocol(
+                    "the peer retires region after region and does not read the answers",
+                ));
             }
+            Unmapped::Now => self.flush_with([forget(id)], effects),
+            Unmapped::Later => effects.unmapping.push(id),
         }
-    }
-
-    /// When to try to write again, where the holder may wait for something else.
-    pub(super) fn write_later_at(&self, effects: &mut EndEffects) {
-        if self.is_writing() {
-            effects.schedule(Some(clock::after(RETRY)));
-        }
+        Ok(())
     }
 }
 
 impl EndEffects {
-    fn schedule(&mut self, at: Option<Timestamp>) {
+    pub(super) fn schedule(&mut self, at: Option<Timestamp>) {
         self.upkeep_at = self.upkeep_at.into_iter().chain(at).min();
     }
 }

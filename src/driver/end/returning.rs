@@ -32,23 +32,17 @@ impl EndLink {
     /// Gives bodies back to the server: many at once, few when the time of rule F5 is over. Safe
     /// from any thread; does nothing in a forked child.
     pub fn free(&self, bodies: impl IntoIterator<Item = Return>) {
-        if self.free_later(bodies) {
-            // Another thread that has the connection sends them.
-            let _ = self.try_interfere(|end, effects| end.write_on(effects));
-        }
-    }
-
-    /// The same by a thread that has the connection's lock: it sends them with its next turn.
-    /// Returns whether they are to be sent at once.
-    pub fn free_later(&self, bodies: impl IntoIterator<Item = Return>) -> bool {
         let mut bodies = bodies.into_iter().peekable();
         if bodies.peek().is_none() || !self.generation().is_same_process() {
-            return false;
+            return;
         }
         let (is_due, at) = self.context.returns.push(bodies);
         if let Some(at) = at {
             self.schedule(at);
         }
-        is_due
+        if is_due {
+            // Another thread that has the connection sends them with its next turn.
+            let _ = self.try_interfere(|end, effects| end.write_on(effects));
+        }
     }
 }

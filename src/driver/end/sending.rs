@@ -5,6 +5,8 @@ use std::sync::Arc;
 use super::Outbound;
 use super::{End, EndEffects, OutSender};
 use crate::driver::client_watch::ClientWatch;
+use crate::driver::clock;
+use crate::driver::waiting::RETRY;
 use crate::error::{Error, Result};
 use crate::proto::{Headers, StreamInfo, WindowRoom};
 use crate::transport::RegionNotice;
@@ -95,16 +97,6 @@ impl End {
         }
     }
 
-    /// Whether half of the consumer's window is used.
-    pub fn is_half_used(&self) -> bool {
-        self.session.is_half_used()
-    }
-
-    /// Fails if something ended the stream.
-    pub fn ensure_streaming(&self) -> Result<()> {
-        self.session.ensure_streaming()
-    }
-
     /// Runs `step` on the state machine and queues what it gives, with `announce` told to the peer
     /// first. Fails if the connection is over.
     pub fn queue<R>(
@@ -178,8 +170,9 @@ impl End {
             Err(_) if self.reads_on() => {}
             Err(error) => self.close(error, effects),
         }
-        if self.reads_on() {
-            self.write_later_at(effects);
+        // The holder may wait for something else than room.
+        if self.reads_on() && self.is_writing() {
+            effects.schedule(Some(clock::after(RETRY)));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::receiving::{hand_on_bodies, peer_has_ended};
+use super::receiving::hand_on_bodies;
 use super::{
     ArrivedRequest, Context, End, EndEffects, EndLink, LentHold, Outbound, Progress, Unread, Writes,
 };
@@ -228,13 +228,6 @@ impl End {
         effects.lost = self.watch.take();
         self.let_go_retired(effects);
         self.end_leftover(effects);
-    }
-
-    pub(super) fn ensure_peer_lives(&mut self, effects: &mut EndEffects) {
-        if self.readiness().peer_has_died() {
-            let error = peer_has_ended(&self.connection.identity().peer, self.session.is_server());
-            self.close(error, effects);
-        }
     }
 
     /// Sends on a stream, if there is one.

@@ -8,7 +8,6 @@ mod decode;
 mod left;
 mod looking;
 mod polling;
-mod returns;
 mod sides;
 mod stream;
 mod taken;
@@ -321,23 +320,22 @@ impl Fetch {
         Ok(true)
     }
 
-    /// The next record batch, or `None` at the end. Fails with whatever ended the stream; every
+    /// Waits for the next record batch, or the end. Fails with whatever ended the stream; every
     /// later call says the same.
-    pub fn next(&mut self, cancel: Option<&Cancel>) -> Result<Option<DecodedBatch>> {
+    pub fn next(&mut self, cancel: Option<&Cancel>) -> Result<NextBatch<DecodedBatch>> {
         let next = self.wait_for_next(cancel);
         self.leave();
         next
     }
 
-    fn wait_for_next(&mut self, cancel: Option<&Cancel>) -> Result<Option<DecodedBatch>> {
+    fn wait_for_next(&mut self, cancel: Option<&Cancel>) -> Result<NextBatch<DecodedBatch>> {
         while !self.begin_next(cancel)? {
             self.wait(Look::Wait, cancel)?;
         }
         loop {
             match self.find_next(cancel)? {
-                NextBatch::Batch(batch) => return Ok(Some(batch)),
-                NextBatch::End => return Ok(None),
                 NextBatch::NotYet => self.wait(Look::Take, cancel)?,
+                found => return Ok(found),
             }
         }
     }

@@ -50,12 +50,13 @@ pub struct Stream {
     headers: Headers,
     stats: StreamStats,
     error: Option<Error>,
-    /// The second request, until the consumer has an array.
-    retry: Option<Box<dyn Retry>>,
+    /// Asks once more, until the consumer has an array, if the peer's memory on a GPU cannot be
+    /// opened here.
+    pub(crate) retry: Option<Box<dyn Retry>>,
     /// For the log, until the stream's end is logged.
-    account: Option<Box<Account>>,
-    /// The request of the client that sends the stream.
-    record: Option<Arc<Record>>,
+    pub(crate) account: Option<Box<Account>>,
+    /// The request of the client that sends the stream. What comes is counted with it.
+    pub(crate) record: Option<Arc<Record>>,
     /// For a consumer with an event loop.
     poller: Option<Box<Poller>>,
 }
@@ -87,24 +88,9 @@ impl Stream {
         }
     }
 
-    /// Asks by `retry` once more, if the peer's memory on a GPU cannot be opened here.
-    pub fn set_retry(&mut self, retry: Box<dyn Retry>) {
-        self.retry = Some(retry);
-    }
-
     /// The token of later calls, in place of the request's.
     pub fn set_cancel(&mut self, cancel: Option<&Cancel>) {
         self.cancel = cancel.cloned();
-    }
-
-    /// Has the log tell of the end of the stream.
-    pub fn set_account(&mut self, account: Option<Box<Account>>) {
-        self.account = account;
-    }
-
-    /// Counts what comes with this request.
-    pub fn set_record(&mut self, record: Option<Arc<Record>>) {
-        self.record = record;
     }
 
     /// A description of the peer, until the stream has ended.
@@ -206,8 +192,7 @@ impl Stream {
             && fetch.misses_gpus()
         {
             let error = error.clone();
-            let batch = self.ask_again(retry, &error);
-            outcome = batch.map(|batch| batch.map_or(NextBatch::End, NextBatch::Batch));
+            outcome = self.ask_again(retry, &error);
         }
         match outcome {
             Ok(NextBatch::Batch(batch)) => {
@@ -229,7 +214,11 @@ impl Stream {
     }
 
     /// Asks again, for the same arrays in the same place, and gives the first array.
-    fn ask_again(&mut self, retry: Box<dyn Retry>, error: &Error) -> Result<Option<DecodedBatch>> {
+    fn ask_again(
+        &mut self,
+        retry: Box<dyn Retry>,
+        error: &Error,
+    ) -> Result<NextBatch<DecodedBatch>> {
         // The consumer knows the place of the arrays already.
         let target = self.fetch.as_deref().map(Fetch::target);
         // The connection serves the next stream after the end of this one. For the log both
@@ -248,7 +237,7 @@ impl Stream {
         self.ending = fresh.ending.take();
         let fetch = self.fetch.insert(match fresh.fetch.take() {
             Some(fetch) => fetch,
-            None => return Ok(None),
+            None => return Ok(NextBatch::End),
         });
         let outcome = fetch.next(self.cancel.as_ref());
         self.stats = fetch.stats();
@@ -315,11 +304,7 @@ impl ArrayReader for Stream {
     }
 
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
-        let next = |fetch: &mut Fetch, cancel: Option<&Cancel>, _: Option<&mut Poller>| {
-            let batch = fetch.next(cancel)?;
-            Ok(batch.map_or(NextBatch::End, NextBatch::Batch))
-        };
-        match self.next_by(next)? {
+        match self.next_by(|fetch, cancel, _| fetch.next(cancel))? {
             NextBatch::Batch(array) => Ok(Some(array)),
             NextBatch::End | NextBatch::NotYet => Ok(None),
         }

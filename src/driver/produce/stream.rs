@@ -1,6 +1,5 @@
 //! A stream on its way out, as its connections, its request and its thread share it.
 
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -22,7 +21,8 @@ pub struct OutStream {
     pub peer: String,
     /// The same as data.
     pub origin: PeerOrigin,
-    pub(super) watch: Arc<ClientWatch>,
+    /// Hears that the consumer has gone or has cancelled.
+    pub watch: Arc<ClientWatch>,
     pub(super) outlets: Mutex<Outlets>,
     /// Wakes the thread that drives the stream; made when that sleeps first.
     bell: OnceLock<Arc<Bell>>,
@@ -131,17 +131,6 @@ impl OutStream {
     pub(super) fn set_bell(&self, bell: Bell) -> Option<Arc<Bell>> {
         let set = self.bell.set(Arc::new(bell));
         set.is_err().then(|| self.bell.get().cloned()).flatten()
-    }
-
-    /// Calls `then` once the consumer has gone or has cancelled, which may be now.
-    pub fn when_lost(&self, then: Box<dyn FnOnce() + Send>) {
-        self.watch.when_lost(then);
-    }
-
-    /// A descriptor that is readable once the consumer has gone or has cancelled. Fails if the
-    /// process has no file descriptor left.
-    pub fn lost_fd(&self) -> Result<BorrowedFd<'_>> {
-        self.watch.fd()
     }
 
     /// Adds headers to the server's next answer, on each connection of the stream: the client

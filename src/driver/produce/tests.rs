@@ -15,7 +15,7 @@ use crate::device::{BufferRef, DeviceKind, Target};
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::clock;
 use crate::driver::end::{End, EndLink, Host, ServedLimits};
-use crate::driver::fetch::{Connections, Fetch};
+use crate::driver::fetch::{Connections, Fetch, NextBatch};
 use crate::driver::io::IoThread;
 use crate::driver::turning::Turn as _;
 use crate::driver::turning::Turner;
@@ -259,8 +259,9 @@ fn bodies_that_are_not_in_place_after_all_wait_for_room() {
     assert!(counters.bytes_sent.load(Ordering::Relaxed) < 3 * 8000);
     assert_eq!(counters.batches.load(Ordering::Relaxed), 0);
     let finishing = thread::spawn(move || production.finish(None).unwrap());
-    assert_eq!(fetch.next(None).unwrap().unwrap().rows, 10);
-    assert!(fetch.next(None).unwrap().is_none());
+    let next = fetch.next(None).unwrap();
+    assert!(matches!(next, NextBatch::Batch(batch) if batch.rows == 10));
+    assert!(matches!(fetch.next(None).unwrap(), NextBatch::End));
     finishing.join().unwrap();
 }
 
@@ -357,7 +358,7 @@ fn a_table_on_a_closed_connection_ends() {
 fn ensure_broken_off(begun: &mut Begun, heard: &mpsc::Receiver<&'static str>) {
     let read_all = |fetch: &mut Fetch| -> Result<()> {
         fetch.wait_for_schema(None)?;
-        while fetch.next(None)?.is_some() {}
+        while matches!(fetch.next(None)?, NextBatch::Batch(_)) {}
         Ok(())
     };
     let error = read_all(&mut begun.fetch).unwrap_err();
