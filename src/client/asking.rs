@@ -11,7 +11,7 @@ use super::{GetOptions, Stream};
 use crate::cancel::Cancel;
 use crate::device::Target;
 use crate::driver::clock;
-use crate::driver::end::{End, EndLink};
+use crate::driver::end::EndLink;
 use crate::driver::fetch::{Fetch, Retry};
 use crate::driver::telling::Account;
 use crate::driver::turning::Turner;
@@ -140,7 +140,7 @@ impl ClientCore {
             self.put_back(connections, key.as_ref());
             return Err(error);
         }
-        let same_user = (connections.iter()).all(|it| it.link().inspect(End::same_user));
+        let same_user = (connections.iter()).all(|it| it.link().same_user());
         let decode = options.decode(same_user);
         let started = Fetch::start(config, connections, decode, options.device, options.spin);
         match started {

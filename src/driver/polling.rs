@@ -41,11 +41,7 @@ pub struct Poller {
 }
 
 /// A descriptor of a connection, and what it is watched for.
-#[derive(Debug, Clone)]
-struct Interest {
-    fd: Arc<dyn Watched>,
-    flags: EventFlags,
-}
+type Interest = (Arc<dyn Watched>, EventFlags);
 
 impl Poller {
     /// A descriptor that is readable at once. Each of `always` wakes the host too.
@@ -126,12 +122,9 @@ impl Poller {
             flags.set(EventFlags::OUT, writable);
             // Epoll tells of a hang-up whatever is watched for, also where it may not be read.
             if !flags.is_empty() {
-                let fd = Arc::clone(&readiness.fd);
-                wanted.push(Interest { fd, flags });
-                if let Some(death) = readiness.peer_death.clone() {
-                    let flags = EventFlags::IN;
-                    wanted.push(Interest { fd: death, flags });
-                }
+                wanted.push((Arc::clone(&readiness.fd), flags));
+                let death = readiness.peer_death.clone();
+                wanted.extend(death.map(|death| (death, EventFlags::IN)));
             }
         }
         self.watch(wanted);
@@ -145,21 +138,18 @@ impl Poller {
 
     /// Watches these descriptors alone.
     fn watch(&mut self, wanted: SmallVec<[Interest; 2]>) {
-        for old in &self.watched {
-            if !wanted.iter().any(|new| Arc::ptr_eq(&new.fd, &old.fd)) {
-                let _ = epoll::delete(&self.signal, &old.fd);
+        for (old, _) in &self.watched {
+            if !wanted.iter().any(|(new, _)| Arc::ptr_eq(new, old)) {
+                let _ = epoll::delete(&self.signal, old);
             }
         }
-        for new in &wanted {
+        for (new, flags) in &wanted {
             let data = EventData::new_u64(0);
-            let old = self
-                .watched
-                .iter()
-                .find(|old| Arc::ptr_eq(&new.fd, &old.fd));
+            let old = self.watched.iter().find(|(old, _)| Arc::ptr_eq(new, old));
             let outcome = match old {
-                Some(old) if old.flags == new.flags => continue,
-                Some(_) => epoll::modify(&self.signal, &new.fd, data, new.flags),
-                None => epoll::add(&self.signal, &new.fd, data, new.flags),
+                Some((_, old)) if old == flags => continue,
+                Some(_) => epoll::modify(&self.signal, new, data, *flags),
+                None => epoll::add(&self.signal, new, data, *flags),
             };
             if let Err(errno) = outcome {
                 tracing::error!("cannot watch a connection for an event loop: {errno}");

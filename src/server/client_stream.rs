@@ -132,7 +132,7 @@ impl ClientStream {
             given_deadline: None,
             answer: None,
         };
-        let same_user = link.inspect(End::same_user);
+        let same_user = link.same_user();
         let decode = DecodeOptions::of_peer(same_user, options.level, options.message_limit);
         // The host may need long to decide.
         link.interfere(|end, effects| end.say_pending(effects));

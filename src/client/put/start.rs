@@ -305,7 +305,7 @@ fn read_answers(
         given_deadline: options.deadline,
         answer: None,
     };
-    let decode = options.decode(turner.link().inspect(End::same_user));
+    let decode = options.decode(turner.link().same_user());
     let fetch = Fetch::of_exchange(config, turner.share(), decode, options.spin)?;
     Ok((fetch, decode))
 }

@@ -25,11 +25,6 @@ pub struct StreamGpus<'a> {
 }
 
 impl End {
-    /// Whether the peer runs as the same user.
-    pub fn same_user(&self) -> bool {
-        self.connection.identity().same_user
-    }
-
     /// Whether it can serve another stream: it is not over, and what the server has announced is
     /// there.
     pub fn is_sound(&mut self) -> bool {

@@ -55,7 +55,7 @@ impl Placed {
 /// Places the bodies of one stream for one connection.
 pub(super) struct Placer {
     pub(super) role: Role,
-    options: ProduceOptions,
+    pub(super) options: ProduceOptions,
     counters: Arc<Counters>,
     /// When the request came whose first batch has not been sent.
     asked: Option<Timestamp>,

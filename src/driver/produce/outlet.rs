@@ -69,12 +69,12 @@ impl Outlet {
     /// One turn of the connection, also behind the end: credit says then whether the other part is
     /// needed. This thread releases what comes back, where it may.
     pub(super) fn turn(&mut self, cause: Cause) {
-        if let Some(turner) = &mut self.turner {
-            let step = |served: &mut End, effects: &mut EndEffects| {
+        if self.turner.is_some() {
+            // It fails only without a connection.
+            let _ = self.ask(|served, effects| {
                 served.turn_without_request(cause, effects);
-                served.room()
-            };
-            self.room = release_here(|| turner.step(step));
+                Ok(())
+            });
         }
     }
 
@@ -115,7 +115,7 @@ impl Outlet {
         result
     }
 
-    /// One step of the connection of a client that sends.
+    /// One step of the connection, from which the caller does not go to the host.
     pub(super) fn ask<R>(
         &mut self,
         step: impl FnOnce(&mut End, &mut EndEffects) -> Result<R>,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::body::Placer;
-use super::options::{Counting, ProduceOptions, ensure_served, stream_info};
+use super::options::{ProduceOptions, ensure_served, stream_info};
 use super::table::Published;
 use crate::driver::callbacks::{Deferred, HostOwner};
 use crate::driver::clock;
@@ -31,7 +31,6 @@ pub struct Publication {
     ending: Option<Box<dyn FnOnce() + Send>>,
     _place: Box<dyn Send>,
     account: Option<Box<Account>>,
-    counting: Counting,
 }
 
 impl Publication {
@@ -56,14 +55,13 @@ impl Publication {
             ending: Some(ending),
             _place: place,
             account: options.counting.account(ticket, link.peer()),
-            counting: options.counting.clone(),
         })
     }
 
     /// Counts the rows of a batch, of which the other part of the stream counts none.
     fn count_read(&self, rows: u64) {
         if self.placer.role != Role::Metadata {
-            self.counting.counters().read(rows);
+            self.placer.options.counting.counters().read(rows);
         }
     }
 
@@ -98,7 +96,7 @@ impl Publication {
                 }
                 let owner = || HostOwner::share(&shared);
                 if self.given.is_none() {
-                    self.given = self.counting.given(self.batches);
+                    self.given = self.placer.options.counting.given(self.batches);
                 }
                 let given = (message, self.given);
                 let Some(cost) = self.placer.place(&served.room(), given, owner)? else {

@@ -87,7 +87,12 @@ impl<T: Turn> Link<T> {
         &self.identity.peer
     }
 
-    /// The same as data.
+    /// Whether it runs as the same user.
+    pub fn same_user(&self) -> bool {
+        self.identity.same_user
+    }
+
+    /// The peer as data.
     pub fn origin(&self) -> &PeerOrigin {
         &self.identity.origin
     }
