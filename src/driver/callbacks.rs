@@ -25,6 +25,7 @@ pub struct Callbacks {
 /// Who empties the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dropper {
+    /// The callback thread.
     Thread,
     /// The host itself, and no thread of ours may call it.
     Host,

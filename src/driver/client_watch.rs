@@ -20,8 +20,9 @@ pub struct ClientWatch {
 
 /// Whether the client is there.
 enum Loss {
-    /// It is; the host has asked for these calls once it is not.
+    /// It is, and these calls wait for its loss.
     Ahead(SmallVec<[Box<dyn FnOnce() + Send>; 1]>),
+    /// It has gone or has cancelled.
     Lost,
 }
 

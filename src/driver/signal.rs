@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::driver::host_fd::HostFd;
 use crate::error::{Error, Result};
 
-/// Why a [`Signal`] is readable, beside the descriptors that it watches.
+/// Why a [`Signal`] is readable, besides the descriptors that it watches.
 #[derive(Debug, Clone, Copy)]
 pub enum Reason {
     /// A bell has rung.

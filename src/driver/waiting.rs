@@ -54,6 +54,7 @@ pub enum Again {
     /// Not before an event.
     #[default]
     OnEvent,
+    /// At this time, or at an event before.
     At(Timestamp),
     /// The last turn was ended by its bounds, and there may be more to do.
     Now,
@@ -66,6 +67,7 @@ pub struct Wants {
     pub read: bool,
     /// Room to write.
     pub write: bool,
+    /// The next turn where no descriptor tells.
     pub again: Again,
 }
 

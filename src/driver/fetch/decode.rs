@@ -12,7 +12,7 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{Header, HeaderKind};
 use crate::transport::{Resolved, ResolvedGpu};
 
-/// What a dictionary that waits for the place of its arrays takes beside its bytes.
+/// What a dictionary that waits for the place of its arrays takes besides its bytes.
 const EARLY_BYTES: u64 = 1 << 10;
 
 impl Fetch {

@@ -58,12 +58,13 @@ enum StreamSource {
 /// What the host of a server does with the stream of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HostState {
+    /// It has something to do.
     Works,
     /// It waits for the next batch.
     Waits,
 }
 
-/// Dictionaries that wait for the place of the arrays.
+/// Dictionaries that came as bytes, before it was known where arrays are.
 #[derive(Default)]
 struct EarlyMessages {
     messages: Vec<(Header, ReceivedBody)>,
@@ -84,9 +85,8 @@ pub struct Fetch {
     deadline: Option<Timestamp>,
     /// Where arrays shall be; [`Target::AsSent`] until it is known where the sender has them.
     target: Target,
-    /// The server has them on a GPU, and they shall be there. The first body that is lent shows
-    /// which GPU that is here. These have come before that body, as bytes; `None`: the place is
-    /// known.
+    /// There while arrays shall be on the server's GPU, until the first lent body shows which GPU
+    /// that is here.
     early: Option<EarlyMessages>,
     /// The message that the consumer is handed next.
     taken: Option<Taken>,

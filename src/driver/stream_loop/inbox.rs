@@ -1,4 +1,4 @@
-//! What other threads say, on its way to the thread of the streams.
+//! What other threads bring, on its way to the thread of the streams.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -11,7 +11,7 @@ use crate::driver::bell::Bell;
 use crate::error::Result;
 use crate::fork::Generation;
 
-/// What the thread is told.
+/// What is brought to the thread.
 pub(super) enum Arrival<S: LoopStream> {
     /// A stream to go on with.
     Stream(Arc<Caller<S>>, Box<S>),

@@ -33,7 +33,8 @@ pub trait Turn: Send + Sized + 'static {
     /// What a turn brings about that is done once the lock is released.
     type Effects: Default;
 
-    /// One turn: writes, reads and answers as much as goes without blocking and as the bounds of a turn allow.
+    /// One turn: writes, reads and answers as much as goes without blocking and as the bounds of a
+    /// turn allow.
     fn turn(&mut self, cause: Cause, effects: &mut Self::Effects) -> Wants;
 
     /// What the I/O thread does in place of a holder that is in the host's code.

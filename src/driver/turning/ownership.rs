@@ -16,18 +16,6 @@
 
 use crate::proto::Timestamp;
 
-/// How the I/O thread gets a connection back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GiveBack {
-    /// It watches the connection at once, and turns it where there is something to do.
-    Now,
-    /// It watches the connection, and is the caller, which turns it next.
-    Here,
-    /// It begins to watch only after [`HOST_PATIENCE`](crate::driver::waiting::HOST_PATIENCE),
-    /// unless something is to be written.
-    Later,
-}
-
 /// The owner of a connection. Kept under the connection's lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
@@ -89,6 +77,18 @@ impl Owner {
             Self::IoThread | Self::Holder | Self::Deputy => None,
         }
     }
+}
+
+/// How the I/O thread gets a connection back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GiveBack {
+    /// It watches the connection at once, and turns it where there is something to do.
+    Now,
+    /// It watches the connection, and is the caller, which turns it next.
+    Here,
+    /// It begins to watch only after [`HOST_PATIENCE`](crate::driver::waiting::HOST_PATIENCE),
+    /// unless something is to be written.
+    Later,
 }
 
 #[cfg(all(loom, test))]
