@@ -16,6 +16,7 @@
 //! is done when `tests/conformance` passes with it.
 
 mod address;
+mod all;
 mod budget;
 pub(crate) mod checked;
 mod closing;
@@ -45,6 +46,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use all::{ALL, by_scheme, trust_of};
 pub(crate) use budget::Charge;
 pub use budget::MemoryBudget;
 pub use connection::{BodyWays, Connection, ConnectionReadiness, Identity, Profile, Traffic};
@@ -126,32 +128,6 @@ pub trait Transport: Send + Sync {
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>>;
 }
 
-/// The transport for the scheme of a URI.
-///
-/// # Errors
-///
-/// `Unsupported` when this build has none.
-pub fn by_scheme(scheme: &str) -> Result<&'static dyn Transport> {
-    ALL.iter()
-        .copied()
-        .find(|transport| transport.scheme() == scheme)
-        .ok_or_else(|| {
-            // The transport within one process is for tests.
-            let known = ALL.iter().filter(|it| it.trust().reach != Reach::Process);
-            let known: Vec<_> = known.map(|transport| transport.scheme()).collect();
-            Error::unsupported(format!(
-                "this build has no transport for `{scheme}:`; it has {}",
-                known.join(", ")
-            ))
-        })
-}
-
-/// What the way to servers of a scheme is trusted with. One that this build does not know is
-/// trusted with as little as a network is.
-pub fn trust_of(scheme: &str) -> Trust {
-    by_scheme(scheme).map_or(Trust::NETWORK, |transport| transport.trust())
-}
-
 /// Whether memory is kept for peers that were cut off and may still read it: of a GPU until they
 /// have ended, of what UCX does not let go of until they have closed the connection.
 pub(crate) fn keeps_memory() -> bool {
@@ -163,16 +139,6 @@ pub(crate) fn keeps_memory() -> bool {
 pub(crate) fn wait_closed(patience: Duration) {
     outlive::wait(patience);
 }
-
-/// Every transport of this build.
-pub const ALL: &[&dyn Transport] = &[
-    &shm::Shm,
-    &ucx::Ucx,
-    &tcp::Tcp::PLAIN,
-    #[cfg(feature = "tls")]
-    &tcp::Tcp::TLS,
-    &mem::Mem,
-];
 
 /// A descriptor to sleep on. Those who do share it, and with the last of them it is closed.
 pub trait Watched: AsFd + Debug + Send + Sync {}

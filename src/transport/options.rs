@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cancel::Cancel;
-use crate::error::{Error, Result};
+use crate::transport::TlsOptions;
 use crate::transport::budget::{MappingBudget, MemoryBudget};
-use crate::transport::{ALL, TlsOptions};
 
 /// What both ends of a connection can be told about it.
 #[derive(Debug, Clone, Default)]
@@ -162,36 +161,9 @@ pub enum BodyPolicy {
 
 /// Settings of single transports, by name: the scheme, a dot, and what the transport calls it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Settings(BTreeMap<String, String>);
+pub struct Settings(pub(super) BTreeMap<String, String>);
 
 impl Settings {
-    /// Sets one; an earlier value is replaced.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument`: no transport of this build has such a setting, or it does not take the
-    /// value.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        if value.contains('\0') {
-            return Err(Error::invalid_argument(format!(
-                "the value of the setting `{name}` has a zero byte in it"
-            )));
-        }
-        let mut known = false;
-        for transport in ALL {
-            known |= transport.takes_setting(name, value)?;
-        }
-        if !known {
-            return Err(Error::invalid_argument(format!(
-                "no transport has a setting `{name}`; there are `ucx.KEY` for each key of UCX's \
-                 configuration (as ucx.TLS), ucx.library, ucx.error_handling, ucx.keepalive and \
-                 tcp.keepalive"
-            )));
-        }
-        self.0.insert(name.to_owned(), value.to_owned());
-        Ok(())
-    }
-
     /// The settings of one scheme, names without it.
     pub fn of<'a>(&'a self, scheme: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.0.iter().filter_map(move |(name, value)| {
@@ -204,7 +176,6 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Status;
 
     /// `LendingOptions::region_idle`: what no clock can count to, and what would have a server look
     /// without a pause, is brought to what can be done.
@@ -222,46 +193,5 @@ mod tests {
         ] {
             assert_eq!(idle(asked).idle_time(), given);
         }
-    }
-
-    /// What can be known of a setting before its transport is used is checked where it is set,
-    /// whichever transport is used then.
-    #[test]
-    fn settings_are_checked_where_they_are_set() {
-        let mut settings = Settings::default();
-        for (name, value) in [
-            ("tcp.keepalive", "5"),
-            ("ucx.keepalive", "5"),
-            ("ucx.error_handling", "none"),
-            ("ucx.library", "libucp.so.0"),
-            ("ucx.TLS", "tcp"),
-            ("ucx.LOG_FILE_FILTER", "*"),
-        ] {
-            settings.set(name, value).unwrap();
-        }
-        let sound = settings.clone();
-        for (name, value, told) in [
-            ("tcp.keepalive", "soon", "tcp.keepalive is `soon`"),
-            ("ucx.keepalive", "0", "ucx.keepalive is `0`"),
-            (
-                "ucx.error_handling",
-                "maybe",
-                "ucx.error_handling is `maybe`",
-            ),
-            ("ucx.TLS", "a\0b", "zero byte"),
-            ("tcp.KEEPALIVE", "5", "no transport has"),
-            ("tcp.", "5", "no transport has"),
-            ("shm.keepalive", "5", "no transport has"),
-            ("ucx.tls", "tcp", "no transport has"),
-            ("ucx.", "tcp", "no transport has"),
-            ("UCX_TLS", "tcp", "no transport has"),
-            ("TLS", "tcp", "no transport has"),
-            ("", "", "no transport has"),
-        ] {
-            let error = settings.set(name, value).unwrap_err();
-            assert_eq!(error.status(), Status::InvalidArgument, "{name}: {error}");
-            assert!(error.text().contains(told), "{name}: {error}");
-        }
-        assert_eq!(settings, sound);
     }
 }
