@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use crate::device::cuda::Event;
 use crate::device::outlive;
+use crate::transport::lend::core::PoolCore;
 use crate::transport::lend::memory::{Borrow, LentBlock};
-use crate::transport::lend::pool::PoolCore;
 use crate::transport::{Keep, MemoryOwner};
 
 /// The block and the memory of one lease. Dropping it, on any thread and also after the pool is

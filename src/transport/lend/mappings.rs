@@ -1,5 +1,7 @@
 //! Regions of peers that are mapped in this process.
 
+use std::any::Any;
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::device::BufferRef;
@@ -7,7 +9,21 @@ use crate::device::cuda::Device;
 use crate::device::region::MappedRegion;
 use crate::transport::budget::MappingCharge;
 use crate::transport::lend::pinned::PinnedRegion;
-use crate::transport::lend::table::OpenRegion;
+
+/// Memory of the peer's, of the host or of a GPU, that is mapped here.
+pub(super) trait OpenRegion: Any + Debug + Send + Sync {
+    /// Its bytes, as the peer said.
+    fn len(&self) -> usize;
+
+    /// `len` bytes at `offset`, if they lie in it whole.
+    fn slice(&self, offset: u64, len: u64) -> Option<BufferRef>;
+
+    /// The GPU; `None` of the host's memory.
+    fn device(&self) -> Option<&Arc<Device>>;
+
+    /// `gpu` is going to copy from the host's memory.
+    fn receive_on(&self, _gpu: &Arc<Device>) {}
+}
 
 /// A peer's region of the host's memory. The region is unmapped before its charge is given back.
 #[derive(Debug)]

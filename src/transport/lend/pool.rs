@@ -4,24 +4,22 @@
 //! Regions of arenas belong to the producer; the pool only numbers those that the peer was told of.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::device::{BufferRef, memfd};
 use crate::error::Result;
-use crate::fork::Generation;
 use crate::proto::Span;
 use crate::transport::lend::address::address;
+use crate::transport::lend::core::PoolCore;
 use crate::transport::lend::export::{Borrower, Export, PeerProcess};
 use crate::transport::lend::gpu::{self, OnDevice};
 use crate::transport::lend::hold::LeaseHold;
 use crate::transport::lend::host::HostPlace;
-use crate::transport::lend::memory::{Borrow, LentBlock, LentMemory};
+use crate::transport::lend::memory::LentBlock;
 use crate::transport::lend::place::{BufferSource, LendingPlace};
-use crate::transport::lend::regions::{LentRegions, NoRoom};
-use crate::transport::{BodyPolicy, Lease, Lender, LendingOptions, OnGpu, Placement, RegionNotice};
+use crate::transport::lend::regions::NoRoom;
+use crate::transport::{BodyPolicy, Lease, Lender, LendingOptions, OnGpu, Placement};
 
 /// Size of a connection's first region for copies, where the options allow that. Small bodies share
 /// regions, since each takes a descriptor here and a mapping at the peer.
@@ -35,102 +33,6 @@ pub struct RegionPool {
     core: Arc<PoolCore>,
 }
 
-/// What a pool shares with the leases that are out: the regions, and whom they are lent to.
-#[derive(Debug)]
-pub(super) struct PoolCore {
-    options: LendingOptions,
-    pub peer: Borrower,
-    pub generation: Generation,
-    /// Some region was numbered, and the peer is not told of it yet.
-    news: AtomicBool,
-    /// Some region is to be retired now.
-    due: AtomicBool,
-    pub regions: Mutex<LentRegions>,
-    /// Events that the peer is told to wait for.
-    pub events: Mutex<gpu::Events>,
-}
-
-impl PoolCore {
-    /// The regions; `None` in a forked child, where the lock may be held for ever.
-    fn lock(&self) -> Option<MutexGuard<'_, LentRegions>> {
-        let is_same = self.generation.is_same_process();
-        is_same.then(|| self.regions.lock())
-    }
-
-    /// Whether to lend whatever can be lent.
-    fn lends_always(&self) -> bool {
-        self.options.body == BodyPolicy::Lent
-    }
-
-    /// Whether to copy a body into the host's memory and lend it from there. A peer that does not
-    /// map regions receives sent bytes in place, without that copy.
-    pub fn lends_host_copies(&self) -> bool {
-        self.lends_always() || self.peer.export.is_mapped()
-    }
-
-    /// Whether a body is large enough to be lent.
-    fn is_worth_lending(&self, buffers: &[BufferRef], policy: BodyPolicy) -> bool {
-        let total = buffers.iter().try_fold(0u64, |sum, buffer| {
-            sum.checked_add(u64::try_from(buffer.len).ok()?)
-        });
-        let least = match self.lends_always() || policy == BodyPolicy::Lent {
-            true => 0,
-            false => self.options.inline_bytes,
-        };
-        total.is_some_and(|total| total > least)
-    }
-
-    /// One more lease of a producer's memory. `None`: it cannot be lent, or not now.
-    pub fn borrow(&self, memory: &LentMemory) -> Result<Option<Arc<Borrow>>> {
-        let known = self.regions.lock().borrow(memory);
-        if known.is_some() {
-            return Ok(known);
-        }
-        let Some(exported) = memory.export(&self.peer)? else {
-            return Ok(None);
-        };
-        let mut regions = self.regions.lock();
-        // Another thread may have been faster.
-        let known = regions.borrow(memory);
-        self.news.store(true, Ordering::Relaxed);
-        Ok(known.or_else(|| regions.learn(memory, exported)))
-    }
-
-    /// The notices of a lease's regions that the peer was not told of yet.
-    fn announce(&self, hold: &LeaseHold) -> Vec<RegionNotice> {
-        // Numbers are given under the lock, which this thread has had since.
-        if !self.news.load(Ordering::Relaxed) {
-            return Vec::new();
-        }
-        let mut regions = self.regions.lock();
-        let notices = regions.announce(&hold.borrowed, hold.block.as_ref());
-        self.news.store(regions.has_untold(), Ordering::Relaxed);
-        notices
-    }
-
-    /// Has the driver look for regions to retire, where there are some.
-    pub fn note_due(&self, regions: &LentRegions) {
-        if !regions.due.is_empty() {
-            self.due.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Places a body that lies on a GPU.
-    fn place_gpu(self: &Arc<Self>, buffers: &[BufferRef], gpu: OnGpu<'_>) -> Result<Option<Lease>> {
-        match lend(self, &OnDevice(gpu), buffers) {
-            Ok(None) => {}
-            Ok(lease) => return Ok(lease),
-            Err(error) => tracing::debug!("a body on a GPU is copied to the host: {error}"),
-        }
-        let lease = lend(self, &HostPlace(Some(gpu)), buffers)?;
-        if lease.is_none() {
-            // Copies that were begun all the same read the producer's memory.
-            gpu.stream.settle()?;
-        }
-        Ok(lease)
-    }
-}
-
 impl RegionPool {
     /// An empty pool for one connection. Memory of GPUs is lent where the `process` is known.
     pub fn new(
@@ -138,17 +40,8 @@ impl RegionPool {
         export: Box<dyn Export>,
         process: Option<PeerProcess>,
     ) -> Self {
-        let core = PoolCore {
-            options: options.clone(),
-            peer: Borrower { export, process },
-            generation: Generation::now(),
-            news: AtomicBool::new(false),
-            due: AtomicBool::new(false),
-            regions: Mutex::new(LentRegions::new(options.lent_limit)),
-            events: Mutex::default(),
-        };
         Self {
-            core: Arc::new(core),
+            core: PoolCore::new(options, Borrower { export, process }),
         }
     }
 
@@ -238,11 +131,30 @@ impl Lender for RegionPool {
             return Ok(Placement::Packed);
         }
         let lease = match gpu {
-            Some(gpu) => self.core.place_gpu(buffers, gpu)?,
+            Some(gpu) => lend_from_gpu(&self.core, buffers, gpu)?,
             None => lend(&self.core, &HostPlace(None), buffers)?,
         };
         Ok(lease.map_or(Placement::Packed, Placement::Lent))
     }
+}
+
+/// Places a body that lies on a GPU.
+fn lend_from_gpu(
+    core: &Arc<PoolCore>,
+    buffers: &[BufferRef],
+    gpu: OnGpu<'_>,
+) -> Result<Option<Lease>> {
+    match lend(core, &OnDevice(gpu), buffers) {
+        Ok(None) => {}
+        Ok(lease) => return Ok(lease),
+        Err(error) => tracing::debug!("a body on a GPU is copied to the host: {error}"),
+    }
+    let lease = lend(core, &HostPlace(Some(gpu)), buffers)?;
+    if lease.is_none() {
+        // Copies that were begun all the same read the producer's memory.
+        gpu.stream.settle()?;
+    }
+    Ok(lease)
 }
 
 /// Lends a body that lies at `place`: takes all that it needs, or nothing. `None`: the bytes can
@@ -287,7 +199,7 @@ fn lend(
         })
         .collect();
     // Only now is it certain that the lease goes out.
-    let announce = core.announce(&hold);
+    let announce = core.announce(&hold.borrowed, hold.block.as_ref());
     let keep = hold.keep.clone();
     let mut lease = Lease {
         announce,

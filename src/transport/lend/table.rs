@@ -1,7 +1,6 @@
 //! The regions that a peer has announced on one connection.
 
 use std::any::Any;
-use std::fmt::Debug;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use crate::transport::lend::address::{
 use crate::transport::lend::gpu::announced::AnnouncedRegion;
 use crate::transport::lend::gpu::handle::GpuHandle;
 use crate::transport::lend::gpu::orders::Orders;
-use crate::transport::lend::mappings::HostRegion;
+use crate::transport::lend::mappings::{HostRegion, OpenRegion};
 use crate::transport::{PeerRegions, Resolved, ResolvedGpu, Unmapped};
 
 /// Most regions of GPUs that wait to be opened: each may hold a descriptor until then, and a
@@ -74,21 +73,6 @@ impl PeerRegion {
             Some(_) => Unmapped::Later,
         }
     }
-}
-
-/// Memory of the peer's, of the host or of a GPU, that is mapped here.
-pub(super) trait OpenRegion: Any + Debug + Send + Sync {
-    /// Its bytes, as the peer said.
-    fn len(&self) -> usize;
-
-    /// `len` bytes at `offset`, if they lie in it whole.
-    fn slice(&self, offset: u64, len: u64) -> Option<BufferRef>;
-
-    /// The GPU; `None` of the host's memory.
-    fn device(&self) -> Option<&Arc<Device>>;
-
-    /// `gpu` is going to copy from the host's memory.
-    fn receive_on(&self, _gpu: &Arc<Device>) {}
 }
 
 impl RegionTable {

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::proto::UUID_BYTES;
 use crate::transport::closing::Foreign;
 use crate::transport::lend::gpu::handle::{GpuHandle, HandleKind};
-use crate::transport::lend::table::OpenRegion;
+use crate::transport::lend::mappings::OpenRegion;
 
 /// A region, checked as far as that goes without the driver.
 #[derive(Debug)]

@@ -10,7 +10,7 @@
 //! everything that is out, or may be open, stays until the peer's process has ended ([`outlive`]).
 
 pub(super) mod announced;
-mod events;
+pub(super) mod events;
 pub(super) mod handle;
 pub(super) mod orders;
 
@@ -21,14 +21,13 @@ use crate::device::cuda::export::Allocation;
 use crate::device::cuda::{CudaRegion, Device, DeviceMemory, Event, Stream, uuids};
 use crate::device::{BufferRef, outlive};
 use crate::error::Result;
+use crate::transport::lend::core::PoolCore;
 use crate::transport::lend::export::Borrower;
 use crate::transport::lend::hold::LeaseHold;
 use crate::transport::lend::memory::{CopyRegion, LentBlock, LentMemory};
 use crate::transport::lend::place::{BodySources, LendingPlace};
-use crate::transport::lend::pool::PoolCore;
 use crate::transport::lend::regions::Retiring;
 use crate::transport::{Charge, Keep, Lease, OnGpu, ReadyNotice};
-pub(super) use events::Events;
 
 /// Whether this client is lent memory of GPUs, as far as can be told. If not, none is lent until
 /// the client asks anew.
