@@ -11,8 +11,8 @@ use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::transport::patience::silence_error;
 use crate::transport::stream::buffer::ReadBuffer;
-use crate::transport::stream::outbox::send;
-use crate::transport::stream::{FrameReader, Outbox};
+use crate::transport::stream::frame::FrameReader;
+use crate::transport::stream::outbox::{Outbox, send};
 use crate::transport::{Incoming, Outgoing, Traffic, Watched};
 
 /// What [`Wire::read_aside`] found.

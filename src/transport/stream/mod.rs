@@ -13,7 +13,6 @@ mod outbox;
 #[cfg(feature = "tls")]
 pub(super) use buffer::{keep_spare, take_spare};
 pub(super) use channel::{Channel, RingRead, Wire};
-pub(super) use frame::FrameReader;
 #[cfg(test)]
 pub(super) use header::encode_header;
 pub(super) use header::{MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES, SWITCH};

@@ -4,7 +4,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
 use super::*;
 use crate::transport::Incoming;
-use crate::transport::stream::FrameReader;
+use crate::transport::stream::frame::FrameReader;
 
 /// Messages around the sizes that are copied, more than one run of them, and bodies between.
 fn messages() -> Vec<Outgoing> {

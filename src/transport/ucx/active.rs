@@ -12,60 +12,20 @@ use ucx1_sys::{
 
 use crate::error::{Error, Result};
 use crate::proto::Bytes;
-use crate::transport::Incoming;
-use crate::transport::stream::{MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES};
-use crate::transport::ucx::callbacks::{Announced, CallbackInbox};
+use crate::transport::ucx::callbacks::{Announced, CallbackInbox, MessageClass};
 use crate::transport::ucx::error::error;
-use crate::transport::ucx::link::UcxLink;
-use crate::transport::ucx::operations::Work;
+use crate::transport::ucx::operations::{Operations, Work};
 use crate::transport::ucx::worker::Worker;
 
-/// What an active message is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MessageClass {
-    /// Prefix and header.
-    Metadata,
-    /// Rule E3.
-    Control,
-}
-
-impl MessageClass {
-    /// The id of the active message (rule R1, "Our transports").
-    pub(super) const fn id(self) -> u32 {
-        match self {
-            Self::Metadata => 0,
-            Self::Control => 1,
-        }
+/// Refuses a message that is longer than any may be.
+fn ensure_within_limit(class: MessageClass, length: usize, shared: &CallbackInbox) -> Result<()> {
+    let most = class.limit(shared.takes_stream());
+    if length as u64 <= most {
+        return Ok(());
     }
-
-    /// The message, as the driver sees it.
-    pub(super) fn incoming(self, bytes: Bytes) -> Incoming {
-        match self {
-            Self::Metadata => Incoming::Metadata(bytes),
-            Self::Control => Incoming::Control { bytes, fd: None },
-        }
-    }
-
-    /// Length of the longest message. Without a `stream` of the sender, nothing is longer than a
-    /// request.
-    pub(super) const fn limit(self, stream: bool) -> u64 {
-        match self {
-            Self::Metadata if stream => MAX_METADATA_BYTES,
-            Self::Metadata => MAX_TAGGED_BYTES,
-            Self::Control => MAX_CONTROL_BYTES,
-        }
-    }
-
-    /// Refuses a message that is longer than any may be.
-    fn ensure_within_limit(self, length: usize, shared: &CallbackInbox) -> Result<()> {
-        let most = self.limit(shared.takes_stream());
-        if length as u64 <= most {
-            return Ok(());
-        }
-        Err(Error::protocol(format!(
-            "the peer sent a {self:?} message of {length} bytes; the limit is {most}"
-        )))
-    }
+    Err(Error::protocol(format!(
+        "the peer sent a {class:?} message of {length} bytes; the limit is {most}"
+    )))
 }
 
 /// Takes the active messages that the peer may send on a worker from now on. Others are UCX's to
@@ -108,15 +68,20 @@ pub(super) fn listen(worker: &Worker, shared: &Arc<CallbackInbox>) -> Result<()>
 /// # Errors
 ///
 /// `Protocol` when it is longer than any may be, `OutOfMemory`; it is let go then.
-pub(super) fn fetch(link: &mut UcxLink, announced: Announced) -> Result<()> {
+pub(super) fn fetch(
+    worker: &Worker,
+    shared: &CallbackInbox,
+    operations: &mut Operations,
+    announced: Announced,
+) -> Result<()> {
     let Announced {
         description,
         length,
         class,
     } = announced;
-    let (api, worker) = (link.worker.api(), link.worker.handle());
+    let (api, worker) = (worker.api(), worker.handle());
     let allocate = || -> Result<Vec<u8>> {
-        class.ensure_within_limit(length, &link.shared)?;
+        ensure_within_limit(class, length, shared)?;
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(length).map_err(|_| {
             Error::out_of_memory(format!("cannot allocate {length} bytes for a message"))
@@ -139,7 +104,7 @@ pub(super) fn fetch(link: &mut UcxLink, announced: Announced) -> Result<()> {
         let buffer = bytes.as_mut_ptr().cast();
         api.ucp_am_recv_data_nbx(worker, description, buffer, length, &raw const params)
     };
-    link.operations.add(Work::Active { class, bytes }, returned);
+    operations.add(Work::Active { class, bytes }, returned);
     Ok(())
 }
 
@@ -183,7 +148,7 @@ unsafe extern "C" fn on_active<const IS_CONTROL: bool>(
         unsafe { std::slice::from_raw_parts(data.cast_const().cast::<u8>(), length) }
     };
     shared.guarded(|reports| {
-        let allowed = class.ensure_within_limit(length, shared);
+        let allowed = ensure_within_limit(class, length, shared);
         let arrived = allowed.map(|()| class.incoming(Bytes::from_slice(bytes)));
         match arrived {
             Ok(message) => reports.arrived.push(message),

@@ -13,9 +13,47 @@ use parking_lot::Mutex;
 use ucx1_sys::{ucp_ep_h, ucs_status_t};
 
 use crate::error::{Error, Status};
+use crate::proto::Bytes;
 use crate::transport::Incoming;
 use crate::transport::connection::ConnectionEnd;
-use crate::transport::ucx::active::MessageClass;
+use crate::transport::stream::{MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES};
+
+/// What an active message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MessageClass {
+    /// Prefix and header.
+    Metadata,
+    /// Rule E3.
+    Control,
+}
+
+impl MessageClass {
+    /// The id of the active message (rule R1, "Our transports").
+    pub(super) const fn id(self) -> u32 {
+        match self {
+            Self::Metadata => 0,
+            Self::Control => 1,
+        }
+    }
+
+    /// The message, as the driver sees it.
+    pub(super) fn incoming(self, bytes: Bytes) -> Incoming {
+        match self {
+            Self::Metadata => Incoming::Metadata(bytes),
+            Self::Control => Incoming::Control { bytes, fd: None },
+        }
+    }
+
+    /// Length of the longest message. Without a `stream` of the sender, nothing is longer than a
+    /// request.
+    pub(super) const fn limit(self, stream: bool) -> u64 {
+        match self {
+            Self::Metadata if stream => MAX_METADATA_BYTES,
+            Self::Metadata => MAX_TAGGED_BYTES,
+            Self::Control => MAX_CONTROL_BYTES,
+        }
+    }
+}
 
 /// What the callbacks of one worker share with their connection.
 pub(super) struct CallbackInbox {

@@ -21,8 +21,8 @@ use crate::transport::Settings;
 use crate::transport::patience::{PATIENCE_SETTING, Patience};
 use crate::transport::ucx::ending;
 use crate::transport::ucx::error::{error, version_text};
-use crate::transport::ucx::info::Resources;
 use crate::transport::ucx::log::log;
+use crate::transport::ucx::resources::Resources;
 use crate::transport::ucx::room;
 
 /// The setting that names the library to load.
@@ -64,14 +64,11 @@ pub(super) struct Context {
     api: &'static Api,
     handle: ucp_context_h,
     error_mode: ucp_err_handling_mode_t,
-    /// There is nothing but tcp to go over.
-    over_tcp: bool,
+    resources: Resources,
     /// Listeners take addresses that connections of earlier ones keep.
     reuses_addresses: bool,
     /// Whether UCX sends and receives memory of GPUs.
     knows_cuda: bool,
-    /// File descriptors that a worker and its endpoint may take.
-    worker_descriptors: u64,
     generation: Generation,
 }
 
@@ -188,20 +185,16 @@ impl Context {
         room::ensure(room::OF_A_CONTEXT)?;
         let theirs = ours.iter().filter(|(name, _)| !OURS.contains(&&**name));
         let handle = init(api, &theirs.collect::<Vec<_>>(), ipv6, extra_features)?;
-        let mut context = Self {
+        let context = Arc::new(Self {
             api,
             handle,
             error_mode,
-            over_tcp: false,
+            // SAFETY: it was just made.
+            resources: unsafe { Resources::of(api, handle) },
             reuses_addresses: says_yes(value(REUSES_ADDRESS), REUSES_ADDRESS),
             knows_cuda: knows_cuda(api, handle),
-            worker_descriptors: 0,
             generation: Generation::now(),
-        };
-        let found = Resources::of(&context);
-        context.over_tcp = found.are_tcp();
-        context.worker_descriptors = room::of_a_worker(found.count());
-        let context = Arc::new(context);
+        });
         contexts.retain(|_, context| context.strong_count() > 0);
         contexts.insert(key, Arc::downgrade(&context));
         Ok(context)
@@ -217,6 +210,11 @@ impl Context {
         self.handle
     }
 
+    /// What UCX goes over.
+    pub(super) fn resources(&self) -> &Resources {
+        &self.resources
+    }
+
     /// Whether UCX sends and receives memory of NVIDIA's GPUs: it was built with CUDA, found the
     /// driver, and no setting keeps it from using both.
     pub(super) fn knows_cuda(&self) -> bool {
@@ -225,12 +223,12 @@ impl Context {
 
     /// Whether there is nothing but tcp to go over: no peer reads this process's memory by itself.
     pub(super) fn goes_over_tcp(&self) -> bool {
-        self.over_tcp
+        self.resources.are_tcp()
     }
 
     /// Whether large bodies are received one after the other.
     pub(super) fn receives_by_turns(&self) -> bool {
-        self.over_tcp && self.api.version() < CARRIES_SEVERAL
+        self.goes_over_tcp() && self.api.version() < CARRIES_SEVERAL
     }
 
     /// Whether listeners take addresses that connections of earlier ones keep.
@@ -240,7 +238,7 @@ impl Context {
 
     /// How many file descriptors a worker and its endpoint may take.
     pub(super) fn worker_descriptors(&self) -> u64 {
-        self.worker_descriptors
+        room::of_a_worker(self.resources.names().len())
     }
 
     /// What endpoints are made with.

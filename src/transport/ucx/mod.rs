@@ -5,7 +5,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `context`, `log`, `info` | UCX with its settings; its log; what `dipc info` says |
+//! | `context`, `log`, `resources`, `info` | UCX with its settings; its log; what it finds; what `dipc info` says |
 //! | `worker`, `endpoint`, `link` | what makes progress and sleeps; one end of a connection; both |
 //! | `callbacks`, `operations` | what callbacks report; the operations under way |
 //! | `active`, `tagged`, `gather` | messages: active, tagged, and the memory of those sent |
@@ -29,6 +29,7 @@ mod link;
 mod listener;
 mod log;
 mod operations;
+mod resources;
 mod room;
 mod silence;
 mod sockaddr;

@@ -11,7 +11,7 @@ use ucx1_sys::{
 
 use crate::device::HostBuffer;
 use crate::device::cuda::GpuBody;
-use crate::transport::ucx::active::MessageClass;
+use crate::transport::ucx::callbacks::MessageClass;
 use crate::transport::ucx::gather::Sending;
 
 /// A request of UCX. Dropped while it is under way, it goes on.

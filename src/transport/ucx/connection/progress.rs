@@ -45,7 +45,9 @@ impl UcxConnection {
             is_proven |= (arrived.iter()).any(|it| matches!(it, Incoming::Control { .. }));
             self.inbox.extend(arrived);
             for message in announced {
-                failed = failed.and(active::fetch(link, message));
+                let (worker, shared) = (&link.worker, &link.shared);
+                let fetched = active::fetch(worker, shared, &mut link.operations, message);
+                failed = failed.and(fetched);
             }
             self.note(failed);
             for (work, status) in finished {

@@ -10,7 +10,7 @@ use ucx1_sys::{
 
 use super::{UcxConnection, closed, enter};
 use crate::error::{Error, Result};
-use crate::transport::ucx::active::MessageClass;
+use crate::transport::ucx::callbacks::MessageClass;
 use crate::transport::ucx::gather::Sending;
 use crate::transport::ucx::operations::Work;
 use crate::transport::ucx::tagged::LARGE_BYTES;
