@@ -4,9 +4,8 @@
 //! socket. A body may so arrive before its header, and messages of the next stream before the last
 //! ones of this stream.
 
-use std::io::IoSliceMut;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -17,111 +16,18 @@ use smallvec::{SmallVec, smallvec};
 use crate::error::{Error, Result};
 use crate::proto::body_of_tag;
 use crate::transport::features::{Feature, Scheme};
-use crate::transport::patience::{Patience, PeerMachine};
-use crate::transport::stream::{Channel, Wire};
+use crate::transport::patience::PeerMachine;
+use crate::transport::stream::Channel;
 use crate::transport::tcp::group::Groups;
-use crate::transport::tcp::scheme::Tcp;
-use crate::transport::tcp::socket::{Timer, has_arrived};
-#[cfg(feature = "tls")]
-use crate::transport::tcp::tls::Agreed;
+use crate::transport::tcp::socket::Timer;
+use crate::transport::tcp::watched::WatchedSocket;
 use crate::transport::{
-    Connection, ConnectionReadiness, Identity, Incoming, Outgoing, PeerCertificate, PeerOrigin,
-    Profile, Traffic, Trust,
+    Connection, ConnectionReadiness, Identity, Incoming, Outgoing, Profile, Traffic,
 };
 
 /// If the peer ends one socket, how long the others may go on: what the peer sent before it closed
 /// them all can still be under way.
 const END_TIME: Duration = Duration::from_secs(2);
-
-/// A connected socket, and who is at its other end.
-pub struct Connected {
-    pub socket: Arc<OwnedFd>,
-    pub peer: SocketAddr,
-    transport: Tcp,
-    wire: Box<dyn Wire>,
-    certificate: Option<Arc<PeerCertificate>>,
-}
-
-impl Connected {
-    /// Without encryption.
-    pub fn plainly(socket: OwnedFd, peer: SocketAddr) -> Self {
-        Self {
-            socket: Arc::new(socket),
-            peer,
-            transport: Tcp::PLAIN,
-            wire: Box::new(PlainWire),
-            certificate: None,
-        }
-    }
-
-    /// With what a handshake has come to.
-    #[cfg(feature = "tls")]
-    pub fn securely(socket: Arc<OwnedFd>, peer: SocketAddr, agreed: Agreed) -> Self {
-        let (records, certificate) = agreed;
-        Self {
-            socket,
-            peer,
-            transport: Tcp::TLS,
-            wire: Box::new(records),
-            certificate,
-        }
-    }
-}
-
-/// Bytes as they are: nothing comes beside them.
-struct PlainWire;
-
-impl Wire for PlainWire {
-    fn read(
-        &mut self,
-        socket: BorrowedFd<'_>,
-        runs: &mut [IoSliceMut<'_>],
-    ) -> Result<usize, Errno> {
-        rustix::io::readv(socket, runs)
-    }
-}
-
-/// A connected socket with the time that its peer may be silent.
-pub struct WatchedSocket {
-    pub channel: Channel<dyn Wire>,
-    pub origin: PeerOrigin,
-    trust: Trust,
-    patience: Patience,
-    /// What the epoll of several sockets watches this one for; empty if it is not in there.
-    watched: EventFlags,
-}
-
-impl WatchedSocket {
-    /// Takes over a connected, non-blocking socket.
-    pub fn new(connected: Connected, unexpected: u64, patience: Patience) -> Self {
-        let Connected {
-            socket,
-            peer,
-            transport,
-            wire,
-            certificate,
-        } = connected;
-        let name = match &certificate {
-            Some(certificate) => format!("{peer}, {}", certificate.subject),
-            None => peer.to_string(),
-        };
-        Self {
-            channel: Channel::new(socket, name, unexpected, wire),
-            origin: PeerOrigin {
-                certificate,
-                ..PeerOrigin::at(transport.scheme, Some(peer))
-            },
-            trust: transport.trust,
-            patience,
-            watched: EventFlags::IN,
-        }
-    }
-
-    /// Whether the peer's system has acknowledged all that was written.
-    fn has_arrived(&self) -> bool {
-        has_arrived(self.channel.socket())
-    }
-}
 
 /// [`Connection`] over TCP.
 pub struct TcpConnection {

@@ -13,8 +13,8 @@ use rustix::process::{Resource, getrlimit};
 use crate::error::{Error, Result};
 use crate::lines::Lines;
 use crate::transport::features::{Join, MAX_SOCKETS};
-use crate::transport::tcp::connection::{TcpConnection, WatchedSocket};
 use crate::transport::tcp::socket::Timer;
+use crate::transport::tcp::watched::WatchedSocket;
 
 /// Most sockets that wait at one listener for others of their groups, and as many for the end of
 /// their handshakes: a part of the files that the process may open, and room for the largest group.
@@ -44,14 +44,11 @@ struct GroupQueue {
     most: usize,
     /// Oldest first.
     waiting: VecDeque<SocketGroup>,
-    whole: VecDeque<WholeGroup>,
+    /// The sockets of each, in the order of their numbers.
+    whole: VecDeque<Vec<WatchedSocket>>,
     /// About groups that were closed, which a peer can have any number of.
     said: Lines,
 }
-
-/// What has become of a group: a connection or, where the system has not enough for one, the socket
-/// that brings its request.
-pub type WholeGroup = Result<TcpConnection, (Error, Option<WatchedSocket>)>;
 
 struct SocketGroup {
     id: u128,
@@ -116,18 +113,15 @@ impl Groups {
             && let Some(group) = state.waiting.remove(at)
         {
             let sockets = group.places.into_iter().flatten().collect();
-            let whole = TcpConnection::joined(sockets);
-            state
-                .whole
-                .push_back(whole.map_err(|(error, sockets)| (error, first(sockets))));
+            state.whole.push_back(sockets);
         }
         state.make_room();
         self.set_timer(&state);
         Ok(())
     }
 
-    /// The next connection whose sockets have all come. Closes those that have waited for too long.
-    pub fn next(&self) -> Option<WholeGroup> {
+    /// The sockets of the next connection, once all have come. Closes those that have waited for too long.
+    pub fn next(&self) -> Option<Vec<WatchedSocket>> {
         let mut state = self.state.lock();
         let next = state.whole.pop_front();
         while let Some(group) = state.waiting.front()
@@ -151,11 +145,6 @@ impl Groups {
             tracing::error!("a listener cannot watch for the groups of sockets: {errno}");
         }
     }
-}
-
-/// The socket that brings everything but bodies.
-fn first<T>(sockets: Vec<T>) -> Option<T> {
-    sockets.into_iter().next()
 }
 
 impl GroupQueue {
@@ -192,7 +181,7 @@ mod tests {
     use super::*;
     use crate::lines::{MOST_LINES, testing};
     use crate::transport::patience::Patience;
-    use crate::transport::tcp::connection::Connected;
+    use crate::transport::tcp::watched::Connected;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     const GROUP_TIME: Duration = Duration::from_secs(10);

@@ -15,12 +15,13 @@ use crate::transport::address::Address;
 use crate::transport::connection::ConnectionEnd;
 use crate::transport::listening::{accept, bind, given};
 use crate::transport::patience::Patience;
-use crate::transport::tcp::connection::{Connected, JoinTarget, TcpConnection, WatchedSocket};
+use crate::transport::tcp::connection::{JoinTarget, TcpConnection};
 use crate::transport::tcp::group::Groups;
 use crate::transport::tcp::scheme::Tcp;
 use crate::transport::tcp::socket::{set_up, spare_pacing};
 #[cfg(feature = "tls")]
 use crate::transport::tcp::tls::handshakes::Handshakes;
+use crate::transport::tcp::watched::{Connected, WatchedSocket};
 use crate::transport::{Connection, LinkOptions, Listener, MemoryBudget, Trust, Watched};
 
 /// [`Listener`] over TCP.
@@ -167,16 +168,19 @@ impl Listener for TcpListener {
     fn accept(&mut self) -> Result<Option<Box<dyn Connection>>> {
         self.generation.ensure_same_process()?;
         self.refused = None;
-        match self.groups.next() {
-            Some(Ok(joined)) => Ok(Some(Box::new(joined))),
-            Some(Err((error, first))) => {
-                let refused = first.map(|socket| Box::new(TcpConnection::new(socket, None)) as _);
-                self.refused = refused.map(|connection| (connection, error.clone()));
+        let Some(sockets) = self.groups.next() else {
+            let peer = self.next_peer()?;
+            return Ok(peer.map(|connected| self.take(connected)));
+        };
+        match TcpConnection::joined(sockets) {
+            Ok(joined) => Ok(Some(Box::new(joined))),
+            Err((error, sockets)) => {
+                // The first socket brings the request.
+                self.refused = sockets.into_iter().next().map(|socket| {
+                    let first: Box<dyn Connection> = Box::new(TcpConnection::new(socket, None));
+                    (first, error.clone())
+                });
                 Err(error)
-            }
-            None => {
-                let peer = self.next_peer()?;
-                Ok(peer.map(|connected| self.take(connected)))
             }
         }
     }

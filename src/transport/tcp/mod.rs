@@ -11,6 +11,7 @@ mod scheme;
 mod socket;
 #[cfg(feature = "tls")]
 pub(super) mod tls;
+mod watched;
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -23,9 +24,10 @@ use crate::transport::address::Address;
 use crate::transport::connection::ConnectionEnd;
 use crate::transport::features::{Feature, Join, MAX_SOCKETS};
 use crate::transport::patience::{PATIENCE_SETTING, Patience};
-use crate::transport::tcp::connection::{Connected, TcpConnection, WatchedSocket};
+use crate::transport::tcp::connection::TcpConnection;
 use crate::transport::tcp::listener::TcpListener;
 use crate::transport::tcp::socket::set_up;
+use crate::transport::tcp::watched::{Connected, WatchedSocket};
 use crate::transport::{Connection, LinkOptions, Listener, Outgoing, Transport, Trust};
 
 impl Transport for Tcp {

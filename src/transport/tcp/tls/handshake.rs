@@ -17,10 +17,10 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
 use crate::transport::address::Address;
 use crate::transport::peer::PeerCertificate;
-use crate::transport::tcp::connection::Connected;
 use crate::transport::tcp::tls::config::ALPN;
 use crate::transport::tcp::tls::records::{HandshakeBytes, Keys, Records};
 use crate::transport::tcp::tls::refusal;
+use crate::transport::tcp::watched::Connected;
 use crate::transport::wait::wait;
 use crate::transport::{LinkOptions, TlsOptions};
 

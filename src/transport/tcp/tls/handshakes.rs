@@ -17,10 +17,10 @@ use rustls::server::UnbufferedServerConnection;
 use crate::error::{Error, Result, Status};
 use crate::lines::Lines;
 use crate::transport::TlsOptions;
-use crate::transport::tcp::connection::Connected;
 use crate::transport::tcp::group::most_waiting;
 use crate::transport::tcp::socket::Timer;
 use crate::transport::tcp::tls::handshake::{Handshake, HandshakeProgress};
+use crate::transport::tcp::watched::Connected;
 
 /// The handshakes of one listener.
 pub struct Handshakes {

@@ -23,7 +23,7 @@ pub mod records;
 mod refusal;
 mod sealing;
 
-pub use handshake::{Agreed, connect};
+pub use handshake::connect;
 
 #[cfg(test)]
 #[path = "../../../../tests/common/certificates.rs"]

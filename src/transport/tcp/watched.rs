@@ -1,0 +1,110 @@
+//! One socket of a connection, with its peer and the time that the peer may be silent.
+
+use std::io::IoSliceMut;
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+
+use crate::transport::patience::Patience;
+use crate::transport::stream::{Channel, Wire};
+use crate::transport::tcp::scheme::Tcp;
+use crate::transport::tcp::socket::has_arrived;
+#[cfg(feature = "tls")]
+use crate::transport::tcp::tls::records::Records;
+use crate::transport::{PeerCertificate, PeerOrigin, Trust};
+
+/// A connected socket, and who is at its other end.
+pub struct Connected {
+    pub socket: Arc<OwnedFd>,
+    pub peer: SocketAddr,
+    transport: Tcp,
+    wire: Box<dyn Wire>,
+    certificate: Option<Arc<PeerCertificate>>,
+}
+
+impl Connected {
+    /// Without encryption.
+    pub fn plainly(socket: OwnedFd, peer: SocketAddr) -> Self {
+        Self {
+            socket: Arc::new(socket),
+            peer,
+            transport: Tcp::PLAIN,
+            wire: Box::new(PlainWire),
+            certificate: None,
+        }
+    }
+
+    /// With what a handshake has come to.
+    #[cfg(feature = "tls")]
+    pub fn securely(
+        socket: Arc<OwnedFd>,
+        peer: SocketAddr,
+        (records, certificate): (Records, Option<Arc<PeerCertificate>>),
+    ) -> Self {
+        Self {
+            socket,
+            peer,
+            transport: Tcp::TLS,
+            wire: Box::new(records),
+            certificate,
+        }
+    }
+}
+
+/// Bytes as they are: nothing comes beside them.
+struct PlainWire;
+
+impl Wire for PlainWire {
+    fn read(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        runs: &mut [IoSliceMut<'_>],
+    ) -> Result<usize, Errno> {
+        rustix::io::readv(socket, runs)
+    }
+}
+
+/// A connected socket with the time that its peer may be silent.
+pub struct WatchedSocket {
+    pub channel: Channel<dyn Wire>,
+    pub origin: PeerOrigin,
+    pub trust: Trust,
+    pub patience: Patience,
+    /// What the epoll of several sockets watches this one for; empty if it is not in there.
+    pub watched: EventFlags,
+}
+
+impl WatchedSocket {
+    /// Takes over a connected, non-blocking socket.
+    pub fn new(connected: Connected, unexpected: u64, patience: Patience) -> Self {
+        let Connected {
+            socket,
+            peer,
+            transport,
+            wire,
+            certificate,
+        } = connected;
+        let name = match &certificate {
+            Some(certificate) => format!("{peer}, {}", certificate.subject),
+            None => peer.to_string(),
+        };
+        Self {
+            channel: Channel::new(socket, name, unexpected, wire),
+            origin: PeerOrigin {
+                certificate,
+                ..PeerOrigin::at(transport.scheme, Some(peer))
+            },
+            trust: transport.trust,
+            patience,
+            watched: EventFlags::IN,
+        }
+    }
+
+    /// Whether the peer's system has acknowledged all that was written.
+    pub fn has_arrived(&self) -> bool {
+        has_arrived(self.channel.socket())
+    }
+}
