@@ -21,7 +21,8 @@ use crate::proto::{BodyKind, Bytes, body_tag};
 use crate::transport::features::{Feature, Scheme};
 use crate::transport::wait::wait;
 use crate::transport::{
-    BodyWays, Connection, Identity, Incoming, Outgoing, Payload, PeerRegions, RegionPool, Traffic,
+    BodyWays, Connection, Identity, Incoming, Outgoing, Payload, PeerRegions, RegionPool,
+    RegionTable, Traffic,
 };
 
 /// Bytes of a checksum, behind its message.
@@ -354,6 +355,11 @@ impl Connection for WithChecksums {
     fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
         let is_on = self.is_on();
         self.inner.regions().filter(|_| !is_on)
+    }
+
+    fn table(&mut self) -> Option<&mut RegionTable> {
+        let is_on = self.is_on();
+        self.inner.table().filter(|_| !is_on)
     }
 
     fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {

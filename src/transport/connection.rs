@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use crate::error::Result;
-use crate::transport::lend::RegionPool;
+use crate::error::{Error, Result};
+use crate::transport::lend::{RegionPool, RegionTable};
 use crate::transport::patience::PeerMachine;
 use crate::transport::regions::NoRegions;
 use crate::transport::wait::wait;
@@ -209,6 +209,11 @@ pub trait Connection: Send {
 
     /// The memory that the peer lends, where the transport knows such memory.
     fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
+        self.table().map(|table| table as _)
+    }
+
+    /// The same of a peer on this machine: its regions are mapped here, and may be a GPU's.
+    fn table(&mut self) -> Option<&mut RegionTable> {
         None
     }
 
@@ -234,6 +239,21 @@ impl dyn Connection + '_ {
         match self.regions() {
             Some(regions) => step(regions),
             None => step(&mut NoRegions),
+        }
+    }
+
+    /// See [`RegionTable::order`].
+    ///
+    /// # Errors
+    ///
+    /// As there; `Protocol` on a connection without such a table.
+    pub fn order(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
+        match self.table() {
+            Some(table) => table.order(seq, event, handle),
+            None => Err(Error::protocol(format!(
+                // Rule E3.
+                "READY for message {seq} on a connection that carries no memory of GPUs"
+            ))),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::proto::{BodyKind, Uri, body_of_tag};
 use crate::transport::lend::{ByDescriptor, RegionPool, RegionTable};
 use crate::transport::{
     BodyWays, Connection, ConnectionReadiness, Identity, Incoming, LinkOptions, Listener, Outgoing,
-    PeerOrigin, PeerRegions, Profile, Traffic, Transport, Trust, Watched, sends_host_memory_only,
+    PeerOrigin, Profile, Traffic, Transport, Trust, Watched, sends_host_memory_only,
 };
 
 /// The transport of scheme `mem:`.
@@ -254,7 +254,7 @@ impl Connection for MemConnection {
         Some(Arc::clone(&self.pool))
     }
 
-    fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
+    fn table(&mut self) -> Option<&mut RegionTable> {
         Some(&mut self.regions)
     }
 

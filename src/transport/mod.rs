@@ -50,7 +50,7 @@ pub use all::{ALL, by_scheme, trust_of};
 pub(crate) use budget::Charge;
 pub use budget::MemoryBudget;
 pub use connection::{BodyWays, Connection, ConnectionReadiness, Identity, Profile, Traffic};
-pub use lend::RegionPool;
+pub use lend::{RegionPool, RegionTable};
 pub use lender::{Keep, Lease, Lender, MemoryOwner, OnGpu, Placement, ReadyNotice, RegionNotice};
 use message::sends_host_memory_only;
 pub use message::{COPIED_BYTES, Incoming, Outgoing, Payload};
@@ -90,11 +90,6 @@ pub trait Transport: Send + Sync {
     fn takes_setting(&self, name: &str, value: &str) -> Result<bool> {
         let _ = (name, value);
         Ok(false)
-    }
-
-    /// More lines for `dipc info`, name and value: versions, devices, choices made.
-    fn describe(&self) -> Vec<(String, String)> {
-        Vec::new()
     }
 
     /// Starts to listen at the URI's address.

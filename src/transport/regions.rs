@@ -62,7 +62,7 @@ pub trait PeerRegions {
     ///
     /// # Errors
     ///
-    /// `Protocol`: it is not sealed, sparse, on a GPU that was not [accepted](Self::accept_gpus),
+    /// `Protocol`: it is not sealed, sparse, on a GPU that was not [accepted](crate::transport::RegionTable::accept_gpus),
     /// or its id is taken.
     fn map(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()>;
 
@@ -73,20 +73,6 @@ pub trait PeerRegions {
     ///
     /// `Protocol` when no region has that id.
     fn unmap(&mut self, id: u16) -> Result<Unmapped>;
-
-    /// Remembers that the body of message `seq`, whose address list comes later, may be read only
-    /// once the peer's `event` has happened (READY). `handle` opens the event; it comes once.
-    ///
-    /// # Errors
-    ///
-    /// `Protocol`: no such event is known, or its handle came before.
-    fn order(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
-        let (_, _) = (event, handle);
-        Err(Error::protocol(format!(
-            // Rule E3.
-            "READY for message {seq} on a connection that carries no memory of GPUs"
-        )))
-    }
 
     /// Finds the memory of the address list that came for message `seq`. Spans of length 0 are
     /// empty whatever their address.
@@ -102,17 +88,6 @@ pub trait PeerRegions {
     /// is made ready to be copied from.
     fn receive_on(&mut self, gpu: Option<&Arc<cuda::Device>>) {
         let _ = gpu;
-    }
-
-    /// The GPUs, by UUID, whose memory the peer may announce: those that the request names.
-    fn accept_gpus(&mut self, gpus: &[[u8; 16]]) {
-        let _ = gpus;
-    }
-
-    /// Whether, since the GPUs were accepted, a body was not [found](Self::resolve) because this
-    /// process cannot open memory or an event on a GPU. Bodies should then be asked for elsewhere.
-    fn misses_gpus(&self) -> bool {
-        false
     }
 
     /// Whether the regions can be read: no GPU was reset. Otherwise the connection serves no more.

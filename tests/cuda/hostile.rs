@@ -54,7 +54,7 @@ fn client() -> (Pair, Arc<Device>) {
     let mut pair = pair();
     let unknown = [9; 16];
     let gpus = [uuids().unwrap(), vec![unknown]].concat();
-    pair.client.regions().unwrap().accept_gpus(&gpus);
+    pair.client.table().unwrap().accept_gpus(&gpus);
     (pair, Device::get(0).unwrap())
 }
 
@@ -80,15 +80,15 @@ fn refused<T>(outcome: Result<T>, text: &str) {
 /// A region that cannot be opened is an error for its bodies.
 fn unopened(link: &mut Box<dyn Connection>, handle: &[u8], fd: Option<OwnedFd>, text: &str) {
     link.regions().unwrap().map(9, handle, fd).unwrap();
-    assert!(!link.regions().unwrap().misses_gpus());
+    assert!(!link.table().unwrap().misses_gpus());
     refused(
         link.regions().unwrap().resolve(1, vec![span(9, 0, 1)]),
         text,
     );
-    assert!(link.regions().unwrap().misses_gpus());
+    assert!(link.table().unwrap().misses_gpus());
     unmap(link, 9);
     // Like the next request.
-    link.regions().unwrap().accept_gpus(&uuids().unwrap());
+    link.table().unwrap().accept_gpus(&uuids().unwrap());
 }
 
 /// Retires a region, and waits until its unused mapping is closed.
@@ -224,14 +224,11 @@ fn orders_are_checked() {
         .unwrap()
         .map(1, &handle(len, 1, device.uuid(), &[]), Some(fd))
         .unwrap();
-    refused(link.regions().unwrap().order(5, 0, &[]), "event 0");
-    refused(link.regions().unwrap().order(5, 0, &[1; 63]), "63 bytes");
+    refused(link.table().unwrap().order(5, 0, &[]), "event 0");
+    refused(link.table().unwrap().order(5, 0, &[1; 63]), "63 bytes");
     // An invalid handle is noticed with the body.
-    link.regions().unwrap().order(5, 0, &[1; 64]).unwrap();
-    refused(
-        link.regions().unwrap().order(6, 0, &[1; 64]),
-        "second handle",
-    );
+    link.table().unwrap().order(5, 0, &[1; 64]).unwrap();
+    refused(link.table().unwrap().order(6, 0, &[1; 64]), "second handle");
     refused(
         link.regions().unwrap().resolve(5, vec![span(1, 0, 64)]),
         "cuIpcOpenEventHandle",
@@ -260,7 +257,7 @@ fn orders_are_checked() {
     let listener = tcp.listen(&uri, &LinkOptions::default()).unwrap();
     let uri = Uri::parse(&listener.address()).unwrap();
     let other = &mut *tcp.connect(&uri, &LinkOptions::default()).unwrap();
-    let ordered = other.with_regions(|regions| regions.order(1, 1, &[3; 64]));
+    let ordered = other.order(1, 1, &[3; 64]);
     refused(ordered, "READY");
 }
 
@@ -391,8 +388,8 @@ fn nothing_unasked_is_opened() {
     let no_memory = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
     let mut pair = pair();
     // Earlier requests no longer count.
-    pair.client.regions().unwrap().accept_gpus(&gpus);
-    pair.client.regions().unwrap().accept_gpus(&gpus[1..]);
+    pair.client.table().unwrap().accept_gpus(&gpus);
+    pair.client.table().unwrap().accept_gpus(&gpus[1..]);
     for (kind, legacy, fd) in [(1, &[][..], Some(no_memory())), (2, &[7; 64], None)] {
         let handle = handle(2 << 20, kind, &gpus[0], legacy);
         refused(
@@ -441,7 +438,7 @@ fn nothing_unused_is_opened() {
     let host = Region::create(8192, "dipc-test").unwrap();
     let mut pair = pair();
     let link = &mut pair.client;
-    link.regions().unwrap().accept_gpus(&gpus);
+    link.table().unwrap().accept_gpus(&gpus);
     let of = |kind, rest: &[u8]| handle(2 << 20, kind, &gpus[0], rest);
     link.regions()
         .unwrap()
@@ -464,12 +461,12 @@ fn nothing_unused_is_opened() {
     );
     assert!(link.regions().unwrap().is_sound());
     // What an earlier request named counts no more.
-    link.regions().unwrap().accept_gpus(&[]);
+    link.table().unwrap().accept_gpus(&[]);
     refused(
         link.regions().unwrap().resolve(1, vec![span(2, 0, 8)]),
         "did not name",
     );
-    link.regions().unwrap().accept_gpus(&gpus);
+    link.table().unwrap().accept_gpus(&gpus);
     for id in [1, 2] {
         assert_eq!(link.regions().unwrap().unmap(id).unwrap(), Unmapped::Now);
     }

@@ -89,7 +89,7 @@ impl RawClient {
     }
 
     pub fn get(&mut self, wanted: Wanted) -> Result<RawStream<'_>> {
-        self.link.regions().unwrap().accept_gpus(&wanted.gpus);
+        self.link.table().unwrap().accept_gpus(&wanted.gpus);
         let request = Request {
             device_type: wanted.device_type,
             gpus: wanted.gpus,
@@ -157,7 +157,7 @@ impl RawClient {
             }
             Some(Control::Ready { seq, event, handle }) => {
                 self.ordered += 1;
-                self.link.regions().unwrap().order(seq, event, &handle)?;
+                self.link.table().unwrap().order(seq, event, &handle)?;
             }
             _ => return Ok(Some(Incoming::Control { bytes, fd: None })),
         }

@@ -243,7 +243,7 @@ fn nothing_without_cuda() {
         Incoming::Body { seq: 1, memory } => assert_eq!(memory.as_slice(), sent),
         other => panic!("{other:?}"),
     }
-    let said = ucx.describe();
+    let said = dipc::transport::ucx::describe();
     let line = said.iter().find(|(name, _)| name == "GPU memory").unwrap();
     assert!(line.1.starts_with("by way of the host"), "{}", line.1);
 }

@@ -90,7 +90,10 @@ fn about(gpu: &Description) -> String {
 /// Runs `dipc info`.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let transport = |transport: &&dyn Transport| Part {
-        details: transport.describe().into_iter().collect(),
+        details: match transport.scheme() {
+            "ucx" => transport::ucx::describe().into_iter().collect(),
+            _ => Default::default(),
+        },
         ..Part::new(transport.scheme(), transport.available())
     };
     // The transport within one process is for tests.

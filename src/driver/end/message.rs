@@ -75,10 +75,7 @@ impl End {
                 self.connection.with_regions(map)
             }
             PeerMemory::RegionGone { id } => self.unmap(id, effects),
-            PeerMemory::Ready { seq, event, handle } => {
-                let order = |regions: &mut dyn PeerRegions| regions.order(seq, event, &handle);
-                self.connection.with_regions(order)
-            }
+            PeerMemory::Ready { seq, event, handle } => self.connection.order(seq, event, &handle),
         }
     }
 

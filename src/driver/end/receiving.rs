@@ -33,10 +33,10 @@ impl End {
             && self.connection.with_regions(|regions| regions.is_sound())
     }
 
-    /// See [`PeerRegions::misses_gpus`].
+    /// See [`misses_gpus`](crate::transport::RegionTable::misses_gpus).
     pub fn misses_gpus(&mut self) -> bool {
-        self.connection
-            .with_regions(|regions| regions.misses_gpus())
+        let table = self.connection.table();
+        table.is_some_and(|table| table.misses_gpus())
     }
 
     /// A stream comes in. `early_bytes`: bodies of so many bytes may come before their headers.
@@ -62,10 +62,11 @@ impl End {
 
     fn expect_bodies(&mut self, gpus: StreamGpus<'_>, early_bytes: u64) {
         self.connection.begin_stream(early_bytes);
-        self.connection.with_regions(|regions| {
-            regions.receive_on(gpus.packed);
-            regions.accept_gpus(gpus.lent);
-        });
+        self.connection
+            .with_regions(|regions| regions.receive_on(gpus.packed));
+        if let Some(table) = self.connection.table() {
+            table.accept_gpus(gpus.lent);
+        }
         self.wake();
     }
 

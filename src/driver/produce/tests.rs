@@ -26,7 +26,7 @@ use crate::proto::{
 };
 use crate::transport::{
     self, BodyPolicy, BodyWays, Connection, Identity, Incoming, Lender, LinkOptions, OnGpu,
-    Outgoing, Payload, PeerRegions, Placement, Traffic,
+    Outgoing, Payload, Placement, RegionTable, Traffic,
 };
 
 /// A lender that would lend everything in place, and then cannot: its region cannot be exported,
@@ -90,8 +90,8 @@ impl Connection for Connected {
             gpu: false,
         }
     }
-    fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
-        self.0.regions()
+    fn table(&mut self) -> Option<&mut RegionTable> {
+        self.0.table()
     }
     fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
         self.0.close(lent)

@@ -29,4 +29,4 @@ pub(super) use address::{beyond, ensure_new, never_announced, split_address};
 pub(super) use export::{ByDescriptor, Export, ExportedRegion, PeerProcess};
 pub(super) use gpu::handle::GpuHandle;
 pub use pool::RegionPool;
-pub(super) use table::RegionTable;
+pub use table::RegionTable;

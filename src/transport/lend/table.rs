@@ -108,6 +108,29 @@ impl RegionTable {
         self.regions.insert(id, region);
     }
 
+    /// Remembers that the body of message `seq`, whose address list comes later, may be read only
+    /// once the peer's `event` has happened (READY). `handle` opens the event; it comes once.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol`: no such event is known, or its handle came before.
+    pub fn order(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
+        self.orders.add(seq, event, handle)
+    }
+
+    /// The GPUs, by UUID, whose memory the peer may announce: those that the request names.
+    pub fn accept_gpus(&mut self, gpus: &[[u8; UUID_BYTES]]) {
+        self.accepted = gpus.to_vec();
+        self.missed = false;
+    }
+
+    /// Whether, since the GPUs were accepted, a body was not [found](PeerRegions::resolve) because
+    /// this process cannot open memory or an event on a GPU. Bodies should then be asked for
+    /// elsewhere.
+    pub fn misses_gpus(&self) -> bool {
+        self.missed
+    }
+
     /// Forgets what bodies wait for: the stream is over.
     pub fn clear_orders(&mut self) {
         self.orders.clear();
@@ -172,10 +195,6 @@ impl PeerRegions for RegionTable {
         let region = region.ok_or_else(|| never_announced(id))?;
         self.announced.retain(|announced| *announced != id);
         Ok(region.unmapped())
-    }
-
-    fn order(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
-        self.orders.add(seq, event, handle)
     }
 
     fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
@@ -259,15 +278,6 @@ impl PeerRegions for RegionTable {
 
     fn receive_on(&mut self, gpu: Option<&Arc<Device>>) {
         self.gpu = gpu.cloned();
-    }
-
-    fn accept_gpus(&mut self, gpus: &[[u8; UUID_BYTES]]) {
-        self.accepted = gpus.to_vec();
-        self.missed = false;
-    }
-
-    fn misses_gpus(&self) -> bool {
-        self.missed
     }
 
     fn is_sound(&self) -> bool {

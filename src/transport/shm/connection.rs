@@ -16,7 +16,7 @@ use crate::transport::shm::ring::{FILE_BYTES, RingReader, RingWriter};
 use crate::transport::stream::Channel;
 use crate::transport::{
     BodyWays, Connection, ConnectionReadiness, Identity, Incoming, LinkOptions, MemoryBudget,
-    Outgoing, PeerIds, PeerOrigin, PeerRegions, Profile, Traffic, Unmapped,
+    Outgoing, PeerIds, PeerOrigin, Profile, Traffic, Unmapped,
 };
 
 /// [`Connection`] over shared memory.
@@ -324,7 +324,7 @@ impl Connection for ShmConnection {
         Some(Arc::clone(&self.pool))
     }
 
-    fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
+    fn table(&mut self) -> Option<&mut RegionTable> {
         Some(&mut self.regions)
     }
 

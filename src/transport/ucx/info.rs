@@ -4,8 +4,9 @@ use crate::transport::Settings;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::error::version_text;
 
-/// Version, library, and the transports and devices that UCX finds, one line each.
-pub(super) fn describe() -> Vec<(String, String)> {
+/// Lines for `dipc info`, name and value: version, library, the transports and devices that UCX
+/// finds.
+pub fn describe() -> Vec<(String, String)> {
     let context = match Context::get(&Settings::default(), false, 0) {
         Ok(context) => context,
         Err(error) => return vec![("error".to_owned(), error.to_string())],

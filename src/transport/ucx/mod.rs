@@ -40,6 +40,7 @@ mod worker;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use info::describe;
 use ucx1_sys::UCP_FEATURE_RMA;
 
 use crate::cancel::Cancel;
@@ -68,10 +69,6 @@ impl Transport for Ucx {
 
     fn available(&self) -> Result<()> {
         context::load(None).map(drop)
-    }
-
-    fn describe(&self) -> Vec<(String, String)> {
-        info::describe()
     }
 
     fn takes_setting(&self, name: &str, value: &str) -> Result<bool> {

@@ -28,7 +28,7 @@ struct Named {
 }
 
 impl Orders {
-    /// See [`PeerRegions::order`](crate::transport::PeerRegions::order).
+    /// See [`RegionTable::order`](crate::transport::RegionTable::order).
     pub fn add(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
         let wrong = |what: String| {
             Error::protocol(format!("READY for message {seq} {what} (docs/wire.md)"))
