@@ -74,12 +74,7 @@ impl TlsOptions {
     ///
     /// As the files have them.
     pub(super) fn server(&self) -> Result<Arc<rustls::ServerConfig>> {
-        let mut read = self.server.lock();
-        if let Some(config) = &*read {
-            return Ok(Arc::clone(config));
-        }
-        let config = Arc::new(config::server(&self.files)?);
-        Ok(Arc::clone(read.insert(config)))
+        read(&self.server, || config::server(&self.files))
     }
 
     /// What the handshakes of a server of another protocol, with the same files, go by now.
@@ -108,11 +103,16 @@ impl TlsOptions {
     ///
     /// As the files have them.
     pub(super) fn client(&self) -> Result<Arc<rustls::ClientConfig>> {
-        let mut read = self.client.lock();
-        if let Some(config) = &*read {
-            return Ok(Arc::clone(config));
-        }
-        let config = Arc::new(config::client(&self.files)?);
-        Ok(Arc::clone(read.insert(config)))
+        read(&self.client, || config::client(&self.files))
     }
+}
+
+/// What was read at the first use.
+#[cfg(feature = "tls")]
+fn read<T>(slot: &Mutex<Option<Arc<T>>>, read: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+    let mut slot = slot.lock();
+    if let Some(config) = &*slot {
+        return Ok(Arc::clone(config));
+    }
+    Ok(Arc::clone(slot.insert(Arc::new(read()?))))
 }
