@@ -100,10 +100,10 @@ impl ShmConnection {
             ConnectionEnd::Server => RingProgress::MayBeAsked,
         };
         if end == ConnectionEnd::Server {
-            channel.reader().expect_requests(&partial);
+            channel.reader.expect_requests(&partial);
         }
         let readiness = ConnectionReadiness {
-            fd: Arc::clone(channel.socket()),
+            fd: Arc::clone(&channel.socket),
             socket: true,
             peer_death: death.map(|death| death as _),
             peer_machine: None,
@@ -160,7 +160,7 @@ impl ShmConnection {
         // Without a descriptor there is no ring.
         if rustix::io::fcntl_dupfd_cloexec(&self.socket, 0).is_ok() {
             self.ring = RingProgress::Asked;
-            self.channel.wire().take_descriptors(true);
+            self.channel.wire.take_descriptors(true);
             // Where that fails the connection is over, as reading and writing will tell.
             let _ = self.channel.queue(message(Feature::AskRing, None));
         }
@@ -199,8 +199,8 @@ impl ShmConnection {
         if self.awake {
             reader.wake();
         }
-        self.channel.reader().allow_switches();
-        self.channel.wire().set_reader(reader);
+        self.channel.reader.allow_switches();
+        self.channel.wire.set_reader(reader);
         Ok(())
     }
 
@@ -208,13 +208,13 @@ impl ShmConnection {
     fn give_ring(&mut self) -> Result<()> {
         let made = self.budget.charge(RING_FILE_BYTES).and_then(|charge| {
             let writer = RingWriter::new()?;
-            writer.file().charge(Box::new(charge));
+            writer.file.charge(Box::new(charge));
             Ok(writer)
         });
         match made {
             Ok(writer) => {
-                let fd = writer.file().give(self.whom.as_ref());
-                self.channel.wire().set_writer(writer);
+                let fd = writer.file.give(self.whom.as_ref());
+                self.channel.wire.set_writer(writer);
                 self.channel
                     .queue(message(Feature::Ring(RING_FILE_BYTES), Some(fd)))
             }
@@ -249,22 +249,22 @@ impl Connection for ShmConnection {
     }
 
     fn begin_stream(&mut self, early_bytes: u64) {
-        self.channel.reader().expect_stream(Some(early_bytes));
+        self.channel.reader.expect_stream(Some(early_bytes));
         if self.is_server || self.extension {
-            self.channel.wire().take_descriptors(true);
+            self.channel.wire.take_descriptors(true);
         }
     }
 
     fn end_stream(&mut self) {
-        self.channel.reader().expect_stream(None);
+        self.channel.reader.expect_stream(None);
         // The ring may still come.
         if self.ring != RingProgress::Asked {
-            self.channel.wire().take_descriptors(false);
+            self.channel.wire.take_descriptors(false);
         }
     }
 
     fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
-        self.channel.reader().post(seq, packed, list);
+        self.channel.reader.post(seq, packed, list);
     }
 
     fn is_waiting(&self) -> bool {
@@ -302,14 +302,14 @@ impl Connection for ShmConnection {
 
     fn wake(&mut self) {
         self.awake = true;
-        if let Some(reader) = self.channel.wire().reader() {
+        if let Some(reader) = self.channel.wire.reader() {
             reader.wake();
         }
     }
 
     fn doze(&mut self) -> bool {
         self.awake = false;
-        let reader = self.channel.wire().reader();
+        let reader = self.channel.wire.reader();
         let has_bytes = reader.is_some_and(RingReader::doze);
         // What is in the ring before it is its turn is announced on the socket, which wakes whoever
         // sleeps there.

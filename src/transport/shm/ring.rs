@@ -185,7 +185,8 @@ impl Drop for RingMapping {
 #[derive(Debug)]
 pub struct RingWriter {
     memory: RingMapping,
-    file: Memfd,
+    /// What the client maps.
+    pub file: Memfd,
     written: u64,
     /// What the client had taken when that was last looked at.
     taken: u64,
@@ -208,11 +209,6 @@ impl RingWriter {
             written: 0,
             taken: 0,
         })
-    }
-
-    /// The file of the ring.
-    pub fn file(&self) -> &Memfd {
-        &self.file
     }
 
     /// Whether the client looks at the ring.

@@ -4,7 +4,7 @@ use super::*;
 
 fn pair() -> (RingWriter, RingReader) {
     let writer = RingWriter::new().unwrap();
-    let reader = RingReader::map(writer.file().fd()).unwrap();
+    let reader = RingReader::map(writer.file.fd()).unwrap();
     (writer, reader)
 }
 

@@ -92,11 +92,15 @@ const MOST_SWITCHES: u32 = 16;
 
 /// A connected socket.
 pub struct Channel<W: ?Sized> {
-    socket: Arc<dyn Watched>,
-    peer: String,
+    /// Connected, and non-blocking.
+    pub socket: Arc<dyn Watched>,
+    /// Who the peer is.
+    pub peer: String,
     generation: Generation,
-    wire: Box<W>,
-    reader: FrameReader,
+    /// How the bytes pass, and what comes beside them.
+    pub wire: Box<W>,
+    /// Where bodies are posted.
+    pub reader: FrameReader,
     /// Bytes read and not yet cut into frames.
     buffer: ReadBuffer,
     /// The next frame comes another way than through the socket.
@@ -148,21 +152,6 @@ impl<W: Wire + ?Sized> Channel<W> {
         }
     }
 
-    /// How the bytes pass, and what comes beside them.
-    pub fn wire(&mut self) -> &mut W {
-        &mut self.wire
-    }
-
-    /// The socket.
-    pub fn socket(&self) -> &Arc<dyn Watched> {
-        &self.socket
-    }
-
-    /// Who the peer is.
-    pub fn peer(&self) -> &str {
-        &self.peer
-    }
-
     /// Whether the peer has ended the connection between two messages, and all of them were taken.
     pub fn has_ended(&self) -> bool {
         self.ended
@@ -178,11 +167,6 @@ impl<W: Wire + ?Sized> Channel<W> {
     /// Whether the next frame is beside the socket.
     pub fn is_aside(&self) -> bool {
         self.is_aside
-    }
-
-    /// Where bodies are posted.
-    pub fn reader(&mut self) -> &mut FrameReader {
-        &mut self.reader
     }
 
     /// See [`Connection::is_waiting`](crate::transport::Connection::is_waiting).

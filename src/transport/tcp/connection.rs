@@ -71,7 +71,7 @@ impl SocketWatch {
         let data = EventData::new_u64(0);
         epoll::add(&epoll, &end_timer, data, EventFlags::IN)?;
         for socket in sockets {
-            epoll::add(&epoll, socket.channel.socket(), data, EventFlags::IN)?;
+            epoll::add(&epoll, &socket.channel.socket, data, EventFlags::IN)?;
         }
         Ok(Self {
             epoll: Arc::new(epoll),
@@ -102,7 +102,7 @@ impl TcpConnection {
 
     fn over(sockets: SmallVec<[WatchedSocket; 1]>, watch: Option<SocketWatch>) -> Self {
         let first = &sockets[0];
-        let (name, socket) = (first.channel.peer(), first.channel.socket());
+        let (name, socket) = (&first.channel.peer, &first.channel.socket);
         let (peer, fd) = match &watch {
             None => (name.to_owned(), Arc::clone(socket)),
             Some(watch) => (
@@ -110,7 +110,7 @@ impl TcpConnection {
                 Arc::clone(&watch.epoll) as _,
             ),
         };
-        let each = sockets.iter().map(|it| Arc::clone(it.channel.socket()));
+        let each = sockets.iter().map(|it| Arc::clone(&it.channel.socket));
         let identity = Identity {
             origin: first.origin.clone(),
             peer,
@@ -190,10 +190,10 @@ impl TcpConnection {
         wanted.set(EventFlags::IN, !channel.is_waiting());
         wanted.set(EventFlags::OUT, channel.is_full());
         if channel.has_ended() {
-            let _ = epoll::delete(&watch.epoll, channel.socket());
+            let _ = epoll::delete(&watch.epoll, &channel.socket);
         } else if wanted != socket.watched {
             let data = EventData::new_u64(0);
-            match epoll::modify(&watch.epoll, channel.socket(), data, wanted) {
+            match epoll::modify(&watch.epoll, &channel.socket, data, wanted) {
                 Ok(()) => socket.watched = wanted,
                 Err(errno) => tracing::error!("cannot change what is watched: {errno}"),
             }
@@ -326,20 +326,20 @@ impl Connection for TcpConnection {
 
     fn begin_stream(&mut self, early_bytes: u64) {
         for socket in &mut self.sockets {
-            socket.channel.reader().expect_stream(Some(early_bytes));
+            socket.channel.reader.expect_stream(Some(early_bytes));
         }
     }
 
     fn end_stream(&mut self) {
         for socket in &mut self.sockets {
-            socket.channel.reader().expect_stream(None);
+            socket.channel.reader.expect_stream(None);
         }
     }
 
     fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
         let index = self.socket_of(seq);
         if let Some(socket) = self.sockets.get_mut(index) {
-            socket.channel.reader().post(seq, packed, list);
+            socket.channel.reader.post(seq, packed, list);
             self.watch(index);
         }
     }

@@ -36,7 +36,7 @@ pub struct Groups {
     /// How long a group may take to come together.
     time: Duration,
     /// Readable when a group is whole, or has waited for too long.
-    timer: Timer,
+    pub timer: Timer,
 }
 
 struct GroupQueue {
@@ -78,11 +78,6 @@ impl Groups {
             time,
             timer,
         })
-    }
-
-    /// Readable when [`next`](Self::next) has something to do.
-    pub fn timer(&self) -> &Timer {
-        &self.timer
     }
 
     /// Takes a socket that came from `from` into its group.

@@ -89,7 +89,7 @@ impl TcpListener {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
         let data = EventData::new_u64(0);
         epoll::add(&epoll, &socket, data, EventFlags::IN).map_err(failed)?;
-        epoll::add(&epoll, groups.timer(), data, EventFlags::IN).map_err(failed)?;
+        epoll::add(&epoll, &groups.timer, data, EventFlags::IN).map_err(failed)?;
         let receiving = &options.receiving;
         #[cfg(not(feature = "tls"))]
         let _ = trust;
@@ -100,7 +100,7 @@ impl TcpListener {
         };
         #[cfg(feature = "tls")]
         if let Some(handshakes) = &handshakes {
-            epoll::add(&epoll, handshakes.epoll(), data, EventFlags::IN).map_err(failed)?;
+            epoll::add(&epoll, &handshakes.epoll, data, EventFlags::IN).map_err(failed)?;
         }
         Ok(Self {
             socket,
@@ -147,7 +147,7 @@ impl TcpListener {
             from: connected.peer.ip(),
         };
         let mut socket = WatchedSocket::new(connected, self.unexpected_bytes, self.patience);
-        socket.channel.reader().expect_requests(&self.partial);
+        socket.channel.reader.expect_requests(&self.partial);
         Box::new(TcpConnection::new(socket, Some(joins)))
     }
 }

@@ -105,6 +105,6 @@ impl WatchedSocket {
 
     /// Whether the peer's system has acknowledged all that was written.
     pub fn has_arrived(&self) -> bool {
-        has_arrived(self.channel.socket())
+        has_arrived(&self.channel.socket)
     }
 }

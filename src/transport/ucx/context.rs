@@ -63,12 +63,15 @@ const CARRIES_SEVERAL: (u32, u32, u32) = (1, 14, 0);
 pub(super) struct Context {
     api: &'static Api,
     handle: ucp_context_h,
-    error_mode: ucp_err_handling_mode_t,
-    resources: Resources,
+    /// What endpoints are made with.
+    pub(super) error_mode: ucp_err_handling_mode_t,
+    /// What UCX goes over.
+    pub(super) resources: Resources,
     /// Listeners take addresses that connections of earlier ones keep.
-    reuses_addresses: bool,
-    /// Whether UCX sends and receives memory of GPUs.
-    knows_cuda: bool,
+    pub(super) reuses_addresses: bool,
+    /// Whether UCX sends and receives memory of NVIDIA's GPUs: it was built with CUDA, found the
+    /// driver, and no setting keeps it from using both.
+    pub(super) knows_cuda: bool,
     generation: Generation,
 }
 
@@ -210,17 +213,6 @@ impl Context {
         self.handle
     }
 
-    /// What UCX goes over.
-    pub(super) fn resources(&self) -> &Resources {
-        &self.resources
-    }
-
-    /// Whether UCX sends and receives memory of NVIDIA's GPUs: it was built with CUDA, found the
-    /// driver, and no setting keeps it from using both.
-    pub(super) fn knows_cuda(&self) -> bool {
-        self.knows_cuda
-    }
-
     /// Whether there is nothing but tcp to go over: no peer reads this process's memory by itself.
     pub(super) fn goes_over_tcp(&self) -> bool {
         self.resources.are_tcp()
@@ -231,19 +223,9 @@ impl Context {
         self.goes_over_tcp() && self.api.version() < CARRIES_SEVERAL
     }
 
-    /// Whether listeners take addresses that connections of earlier ones keep.
-    pub(super) fn reuses_addresses(&self) -> bool {
-        self.reuses_addresses
-    }
-
     /// How many file descriptors a worker and its endpoint may take.
     pub(super) fn worker_descriptors(&self) -> u64 {
-        room::of_a_worker(self.resources.names().len())
-    }
-
-    /// What endpoints are made with.
-    pub(super) fn error_mode(&self) -> ucp_err_handling_mode_t {
-        self.error_mode
+        room::of_a_worker(self.resources.0.len())
     }
 }
 

@@ -45,7 +45,7 @@ impl UcxEndpoint {
                         | UCP_EP_PARAM_FIELD_FLAGS
                         | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
                 ),
-                err_mode: worker.context().error_mode(),
+                err_mode: worker.context.error_mode,
                 flags: UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID,
                 sockaddr,
                 ..ucp_ep_params_t::default()

@@ -16,7 +16,7 @@ pub fn describe() -> Vec<(String, String)> {
         ("version".to_owned(), version_text(api)),
         ("library".to_owned(), api.path().display().to_string()),
     ];
-    let found = context.resources().names();
+    let found = &context.resources.0;
     if !found.is_empty() {
         lines.push(("transports".to_owned(), found.join(", ")));
     }
@@ -31,7 +31,7 @@ const LENT_MEMORY: &str =
 
 /// Whether bodies go from and to GPUs by themselves.
 fn gpu_memory(context: &Context) -> &'static str {
-    if context.knows_cuda() {
+    if context.knows_cuda {
         "sent and received where it is (CUDA)"
     } else {
         "by way of the host, since this UCX was built without CUDA, or its modules find no driver"

@@ -94,7 +94,7 @@ impl UcxListener {
             }
         };
         let mut listener = Self {
-            ready: Arc::clone(worker.ready()),
+            ready: Arc::clone(&worker.ready),
             worker: Some(worker),
             handle,
             context,
@@ -169,7 +169,7 @@ fn listen(
         return Ok(handle);
     }
     if status == UCS_ERR_BUSY {
-        return Err(taken(address, worker.context().reuses_addresses()));
+        return Err(taken(address, worker.context.reuses_addresses));
     }
     // UCX has one status for most reasons. A bind by the system gives the exact reason.
     bind(address, &target)?;

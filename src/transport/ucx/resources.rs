@@ -6,7 +6,7 @@ use ucx1_sys::{Api, ucp_context_h};
 
 /// The pairs of a transport and a device that UCX finds, as `transport/device`.
 #[derive(Debug)]
-pub(super) struct Resources(Vec<String>);
+pub(super) struct Resources(pub(super) Vec<String>);
 
 impl Resources {
     /// Those of a context, whose handle this is. A worker opens each.
@@ -19,11 +19,6 @@ impl Resources {
             // SAFETY: the contract; the stream is open for writing.
             unsafe { api.ucp_context_print_info(context, stream) }
         }))
-    }
-
-    /// Their names.
-    pub(super) fn names(&self) -> &[String] {
-        &self.0
     }
 
     /// Reads what UCX prints of a context: lines with `resource`, whose last word is the pair.

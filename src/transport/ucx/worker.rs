@@ -28,9 +28,10 @@ use crate::transport::wait::wait;
 /// The descriptor to sleep on is our epoll instance around UCX's descriptor. Our descriptor
 /// outlives the worker, so that a sleeper wakes when the connection is closed.
 pub(super) struct Worker {
-    context: Arc<Context>,
+    pub(super) context: Arc<Context>,
     handle: ucp_worker_h,
-    ready: Arc<OwnedFd>,
+    /// Readable if the worker may have work. It outlives the worker.
+    pub(super) ready: Arc<OwnedFd>,
     /// Whether a thread may sleep on the descriptor and has not been woken since. If false, the
     /// descriptor is readable.
     asleep: bool,
@@ -95,11 +96,6 @@ impl Worker {
         Ok(worker)
     }
 
-    /// The context of the worker.
-    pub(super) fn context(&self) -> &Arc<Context> {
-        &self.context
-    }
-
     /// The library.
     pub(super) fn api(&self) -> &'static Api {
         self.context.api()
@@ -108,11 +104,6 @@ impl Worker {
     /// UCX's handle, valid until [`destroy`](Self::destroy).
     pub(super) fn handle(&self) -> ucp_worker_h {
         self.handle
-    }
-
-    /// Readable if the worker may have work. The descriptor outlives the worker.
-    pub(super) fn ready(&self) -> &Arc<OwnedFd> {
-        &self.ready
     }
 
     /// Advances all operations; callbacks run inside. Returns whether anything advanced.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -95,7 +95,8 @@ impl TlsSide for UnbufferedServerConnection {
 /// A handshake that is under way.
 pub struct Handshake<S> {
     tls: S,
-    socket: Arc<OwnedFd>,
+    /// To wait for.
+    pub socket: Arc<OwnedFd>,
     bytes: HandshakeBytes,
 }
 
@@ -151,11 +152,6 @@ impl<S: TlsSide> Handshake<S> {
             socket,
             bytes: HandshakeBytes::default(),
         }
-    }
-
-    /// The socket, to wait for.
-    pub fn socket(&self) -> &Arc<OwnedFd> {
-        &self.socket
     }
 
     /// Goes on as far as that is possible without blocking.
@@ -353,34 +349,23 @@ pub fn connect(
             HandshakeProgress::Writing => PollFlags::OUT,
         };
         let left = timeout.saturating_sub(start.elapsed());
-        wait_for(&socket, events, left, cancel).map_err(|error| match error {
-            Some(error) => error,
-            None => Error::timeout(format!(
-                "the server at {address} did not agree on TLS within {timeout:?}: it is busy, or \
-                 listens by tcp:// and not by tls://"
-            )),
-        })?;
+        match wait(&socket, events, left, cancel) {
+            Ok(true) => {}
+            Ok(false) => {
+                return Err(Error::timeout(format!(
+                    "the server at {address} did not agree on TLS within {timeout:?}: it is busy, \
+                     or listens by tcp:// and not by tls://"
+                )));
+            }
+            Err(errno) => {
+                cancel.map_or(Ok(()), Cancel::check)?;
+                return Err(Error::os("cannot wait for a server", errno));
+            }
+        }
     }
     let agreed = handshake.finish(&address.to_string());
     let agreed = agreed.map_err(|error| of_server(&error))?;
     Ok(Connected::securely(socket, peer, agreed))
-}
-
-/// Waits; `None` is the time.
-fn wait_for(
-    socket: &OwnedFd,
-    events: PollFlags,
-    left: Duration,
-    cancel: Option<&Cancel>,
-) -> Result<(), Option<Error>> {
-    match wait(socket, events, left, cancel) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(None),
-        Err(errno) => {
-            cancel.map_or(Ok(()), Cancel::check).map_err(Some)?;
-            Err(Some(Error::os("cannot wait for a server", errno)))
-        }
-    }
 }
 
 /// The name that the server's certificate has to have.

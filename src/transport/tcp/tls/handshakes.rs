@@ -34,7 +34,7 @@ pub struct Handshakes {
     /// The number of the next one.
     next: u64,
     /// Readable when a handshake goes on, or the oldest has taken too long.
-    epoll: Arc<OwnedFd>,
+    pub epoll: Arc<OwnedFd>,
     timer: Timer,
     /// About handshakes that came to nothing, which peers can have any number of.
     said: Lines,
@@ -71,11 +71,6 @@ impl Handshakes {
             timer,
             said: Lines::default(),
         })
-    }
-
-    /// Readable when [`next`](Self::next) has something to do.
-    pub fn epoll(&self) -> &Arc<OwnedFd> {
-        &self.epoll
     }
 
     /// Begins a handshake with a peer that was accepted. Where too many are under way, the oldest
@@ -157,7 +152,7 @@ impl Handshakes {
         if wanted != waiting.watched {
             waiting.watched = wanted;
             let data = EventData::new_u64(waiting.number);
-            epoll::modify(&self.epoll, waiting.handshake.socket(), data, wanted)
+            epoll::modify(&self.epoll, &waiting.handshake.socket, data, wanted)
                 .map_err(|errno| Error::os("cannot watch a handshake", errno))?;
         }
         Ok(None)
@@ -167,7 +162,7 @@ impl Handshakes {
         let WaitingHandshake {
             handshake, peer, ..
         } = self.remove(at)?;
-        let socket = Arc::clone(handshake.socket());
+        let socket = Arc::clone(&handshake.socket);
         let agreed = handshake.finish(&peer.to_string());
         let agreed = agreed.map_err(|error| of_peer(peer, &error));
         Some(agreed.map(|agreed| Connected::securely(socket, peer, agreed)))
@@ -175,7 +170,7 @@ impl Handshakes {
 
     fn remove(&mut self, at: usize) -> Option<WaitingHandshake> {
         let waiting = self.waiting.remove(at)?;
-        let _ = epoll::delete(&self.epoll, waiting.handshake.socket());
+        let _ = epoll::delete(&self.epoll, &waiting.handshake.socket);
         // It is for the oldest.
         if at == 0 {
             self.set_timer();

@@ -2,7 +2,9 @@
 //!
 //! rustls shakes hands and derives the keys. Sealing and opening records is [`records`], the only
 //! part that knows how bytes are encrypted: each byte is copied once beside the cipher. A record
-//! layer in the kernel would take its place there.
+//! layer in the kernel would take its place there. rustls' own allocates memory for each record that
+//! it opens, and copies each byte three times: with it, large bodies come too slowly
+//! (`docs/performance.md`).
 //!
 //! | module | it has |
 //! |---|---|

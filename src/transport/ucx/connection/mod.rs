@@ -127,7 +127,7 @@ impl UcxConnection {
                 // A socket address says nothing of users.
                 same_user: false,
                 readiness: ConnectionReadiness {
-                    fd: Arc::clone(link.worker.ready()) as _,
+                    fd: Arc::clone(&link.worker.ready) as _,
                     socket: false,
                     peer_death: None,
                     peer_machine: None,
@@ -136,7 +136,7 @@ impl UcxConnection {
                 profile,
             },
             api: link.worker.api(),
-            knows_cuda: link.worker.context().knows_cuda(),
+            knows_cuda: link.worker.context.knows_cuda,
             gpu: None,
             tagged,
             pulls: None,

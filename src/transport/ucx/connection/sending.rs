@@ -79,7 +79,7 @@ impl UcxConnection {
     }
 
     fn send_tagged(&mut self, tag: u64, sending: Sending) -> Result<()> {
-        let over_tcp = (self.link.as_ref()).is_some_and(|it| it.worker.context().goes_over_tcp());
+        let over_tcp = (self.link.as_ref()).is_some_and(|it| it.worker.context.goes_over_tcp());
         let is_on_host = !matches!(sending, Sending::Gpu(_));
         let is_large = sending.len() as u64 > LARGE_BYTES;
         self.post(sending, |api, endpoint, buffer, count, mut params| {

@@ -43,7 +43,7 @@ impl UcxConnection {
             let _left = ManuallyDrop::new((link, self.flush.take(), pulls, lent));
             return None;
         }
-        let is_fetched_from = !link.worker.context().goes_over_tcp();
+        let is_fetched_from = !link.worker.context.goes_over_tcp();
         // Whoever sleeps on the descriptor shall see that it is over.
         link.worker.wake_for_ever();
         let remains = Remains {
