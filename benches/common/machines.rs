@@ -28,21 +28,9 @@ pub struct ReceiverStep {
 impl ReceiverStep {
     /// A stream of `arrived`'s batch, lent.
     pub fn new(arrived: &Arrived) -> Self {
-        let side = SideConfig {
-            tags: Tags::default_for(Role::Both),
-            extension: true,
-        };
-        let mut receiver = Receiver::new(ReceiverConfig {
-            request: Request::new("ticket", CREDIT),
-            metadata: side,
-            data: None,
-            first_seq: 0,
-            stall_timeout: None,
-            silence_timeout: None,
-            given_deadline: None,
-            answer: None,
-        })
-        .unwrap();
+        let side = SideConfig::extended(Tags::default_for(Role::Both));
+        let request = Request::new("ticket", CREDIT);
+        let mut receiver = Receiver::new(ReceiverConfig::new(request, side)).unwrap();
         receiver.start(NOW);
         let info = StreamInfo {
             version: VERSION,

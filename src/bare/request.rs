@@ -22,10 +22,7 @@ impl BareReceiver {
     ) -> Result<Self> {
         options.device.ensure_available()?;
         let sides = Uri::parse_all(uris)?;
-        let mut sides = sides.iter().map(|uri| SideConfig {
-            tags: uri.tags,
-            extension: uri.extension,
-        });
+        let mut sides = sides.iter().map(SideConfig::from);
         let metadata = sides
             .next()
             .ok_or_else(|| Error::invalid_argument("no URI was given"))?;
@@ -39,15 +36,12 @@ impl BareReceiver {
             ..Request::new(ticket, options.window)
         };
         let config = ReceiverConfig {
-            request,
-            metadata,
             data: sides.next(),
             first_seq: options.first_seq,
             stall_timeout: options.stall_timeout,
             silence_timeout: Some(SILENCE_TIMEOUT),
-            given_deadline: None,
-            // The host connects, and limits the time itself.
-            answer: None,
+            // The host connects, and limits the time for an answer itself.
+            ..ReceiverConfig::new(request, metadata)
         };
         let mut receiver = Self::new(config, options.decode(false))?;
         receiver.target = match options.device {

@@ -46,24 +46,17 @@ fn receiver(window: u64, extension: bool) -> BareReceiver {
 }
 
 fn limited(window: u64, extension: bool, decode: DecodeOptions) -> BareReceiver {
+    let credit = Credit {
+        batches: window,
+        bytes: 1 << 20,
+    };
+    let side = SideConfig {
+        tags: Tags::default_for(Role::Both),
+        extension,
+    };
     let config = ReceiverConfig {
-        request: Request::new(
-            *b"ticket",
-            Credit {
-                batches: window,
-                bytes: 1 << 20,
-            },
-        ),
-        metadata: SideConfig {
-            tags: Tags::default_for(Role::Both),
-            extension,
-        },
-        data: None,
         first_seq: FIRST_SEQ,
-        stall_timeout: None,
-        silence_timeout: None,
-        given_deadline: None,
-        answer: None,
+        ..ReceiverConfig::new(Request::new(*b"ticket", credit), side)
     };
     BareReceiver::new(config, decode).unwrap()
 }

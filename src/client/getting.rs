@@ -76,10 +76,7 @@ impl<'a> Wanted<'a> {
         answer: AnswerLimit,
         connections: &Connections,
     ) -> ReceiverConfig {
-        let side = |known: &KnownUri| SideConfig {
-            tags: known.uri.tags,
-            extension: known.uri.extension,
-        };
+        let side = |known: &KnownUri| SideConfig::from(&known.uri);
         let options = self.options;
         let mut request = Request {
             verb: self.verb,
@@ -98,14 +95,13 @@ impl<'a> Wanted<'a> {
             request.features |= FEATURE_REPEAT;
         }
         ReceiverConfig {
-            request,
-            metadata: side(&self.uris[0]),
             data: self.uris.get(1).map(side),
             first_seq: options.first_seq,
             stall_timeout: options.stall_timeout,
             silence_timeout: Some(SILENCE_TIMEOUT),
             given_deadline: options.deadline,
             answer: Some(answer),
+            ..ReceiverConfig::new(request, side(&self.uris[0]))
         }
     }
 }

@@ -41,19 +41,13 @@ pub fn receiver(data: &[u8]) {
         batches: u64::from(supply.byte() % 8),
         bytes: u64::from(supply.byte()) * 64,
     };
+    let is_split = flags & 2 != 0;
+    let role = if is_split { Role::Metadata } else { Role::Both };
     let config = ReceiverConfig {
-        request: Request::new("ticket", credit),
-        metadata: side(if flags & 2 != 0 {
-            Role::Metadata
-        } else {
-            Role::Both
-        }),
-        data: (flags & 2 != 0).then(|| side(Role::Data)),
+        data: is_split.then(|| side(Role::Data)),
         first_seq,
         stall_timeout: Some(Duration::from_nanos(100)),
-        silence_timeout: None,
-        given_deadline: None,
-        answer: None,
+        ..ReceiverConfig::new(Request::new("ticket", credit), side(role))
     };
     let Ok(receiver) = Receiver::new(config) else {
         return;

@@ -17,29 +17,26 @@ pub fn taking(data: &[u8]) {
         batches: u64::from(supply.byte() % 8),
         bytes: u64::from(supply.byte()) * 64,
     };
+    let request = Request {
+        verb: if flags & 1 != 0 {
+            Verb::Exchange
+        } else {
+            Verb::Put
+        },
+        source: Some(StreamInfo {
+            version: VERSION,
+            features: 0,
+            device_type: 1,
+            device_id: -1,
+            body_kinds: 3,
+        }),
+        deadline: (flags & 2 != 0).then_some(Duration::from_nanos(500)),
+        ..Request::new("ticket", credit)
+    };
     let config = ReceiverConfig {
-        request: Request {
-            verb: if flags & 1 != 0 { Verb::Exchange } else { Verb::Put },
-            source: Some(StreamInfo {
-                version: VERSION,
-                features: 0,
-                device_type: 1,
-                device_id: -1,
-                body_kinds: 3,
-            }),
-            deadline: (flags & 2 != 0).then_some(Duration::from_nanos(500)),
-            ..Request::new("ticket", credit)
-        },
-        metadata: SideConfig {
-            tags: Tags::DEFAULT,
-            extension: true,
-        },
-        data: None,
         first_seq,
         stall_timeout: Some(Duration::from_nanos(100)),
-        silence_timeout: None,
-        given_deadline: None,
-        answer: None,
+        ..ReceiverConfig::new(request, SideConfig::extended(Tags::DEFAULT))
     };
     let mut now = Timestamp::default();
     let Ok(receiver) = Receiver::of_client(config, now) else {
@@ -57,7 +54,9 @@ pub fn taking(data: &[u8]) {
                 text: "why".into(),
             };
             let receiver = &mut watch.receiver;
-            receiver.handle_control(now, Side::Metadata, &abort.encode()).is_err()
+            receiver
+                .handle_control(now, Side::Metadata, &abort.encode())
+                .is_err()
         } else {
             step(&mut watch, &mut supply, now, first_seq).is_err()
         };

@@ -112,25 +112,18 @@ impl ClientStream {
             features |= FEATURE_REPEAT;
         }
         features &= request.source.map_or(0, |source| source.features);
+        let asked = proto::Request {
+            verb: request.verb,
+            source: request.source,
+            features,
+            stream_id: request.stream_id,
+            deadline: request.deadline,
+            ..proto::Request::new(Vec::new(), options.window)
+        };
         let config = ReceiverConfig {
-            request: proto::Request {
-                verb: request.verb,
-                source: request.source,
-                features,
-                stream_id: request.stream_id,
-                deadline: request.deadline,
-                ..proto::Request::new(Vec::new(), options.window)
-            },
-            metadata: SideConfig {
-                tags: Tags::DEFAULT,
-                extension: true,
-            },
-            data: None,
             first_seq,
             stall_timeout: options.stall_timeout,
-            silence_timeout: None,
-            given_deadline: None,
-            answer: None,
+            ..ReceiverConfig::new(asked, SideConfig::extended(Tags::DEFAULT))
         };
         let same_user = link.same_user();
         let decode = DecodeOptions::of_peer(same_user, options.level, options.message_limit);

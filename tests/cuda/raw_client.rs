@@ -103,19 +103,7 @@ impl RawClient {
                 },
             )
         };
-        let config = ReceiverConfig {
-            request,
-            metadata: SideConfig {
-                tags: self.uri.tags,
-                extension: true,
-            },
-            data: None,
-            first_seq: 0,
-            stall_timeout: None,
-            silence_timeout: None,
-            given_deadline: None,
-            answer: None,
-        };
+        let config = ReceiverConfig::new(request, SideConfig::extended(self.uri.tags));
         let mut receiver = Receiver::new(config)?;
         receiver.start(Timestamp::from_nanos(0));
         let mut stream = RawStream {

@@ -293,17 +293,9 @@ fn read_answers(
     options: &GetOptions,
 ) -> Result<(Box<Fetch>, DecodeOptions)> {
     let config = ReceiverConfig {
-        request: request.clone(),
-        metadata: SideConfig {
-            tags: uri.uri.tags,
-            extension: true,
-        },
-        data: None,
-        first_seq: 0,
         stall_timeout: options.stall_timeout,
-        silence_timeout: None,
         given_deadline: options.deadline,
-        answer: None,
+        ..ReceiverConfig::new(request.clone(), SideConfig::extended(uri.uri.tags))
     };
     let decode = options.decode(turner.link().same_user());
     let fetch = Fetch::of_exchange(config, turner.share(), decode, options.spin)?;

@@ -199,19 +199,8 @@ fn begin(name: &str) -> Begun {
         batches: 16,
         bytes: 12_000,
     };
-    let config = ReceiverConfig {
-        request: Request::new(b"t".to_vec(), window),
-        metadata: SideConfig {
-            tags: Tags::DEFAULT,
-            extension: true,
-        },
-        data: None,
-        first_seq: 0,
-        stall_timeout: None,
-        silence_timeout: None,
-        given_deadline: None,
-        answer: None,
-    };
+    let request = Request::new(b"t".to_vec(), window);
+    let config = ReceiverConfig::new(request, SideConfig::extended(Tags::DEFAULT));
     let (decode, target) = (DecodeOptions::default(), Target::Host);
     let connections = Connections {
         metadata,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::proto::{Header, Request, Span, StreamInfo, Tags, Timestamp};
+use crate::proto::{Header, Request, Span, StreamInfo, Tags, Timestamp, Uri};
 
 /// The connection of a stream. A connection that serves both streams is `Metadata`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -21,6 +21,25 @@ pub struct SideConfig {
     pub tags: Tags,
     /// Whether the server speaks the extension.
     pub extension: bool,
+}
+
+impl SideConfig {
+    /// A peer with these tags that speaks the extension.
+    pub const fn extended(tags: Tags) -> Self {
+        Self {
+            tags,
+            extension: true,
+        }
+    }
+}
+
+impl From<&Uri> for SideConfig {
+    fn from(uri: &Uri) -> Self {
+        Self {
+            tags: uri.tags,
+            extension: uri.extension,
+        }
+    }
 }
 
 /// Configuration of a [`Receiver`](super::Receiver).
@@ -44,6 +63,22 @@ pub struct ReceiverConfig {
     /// Limit for the first answer of a server that speaks the extension; `None`: only the stall
     /// timeout limits it.
     pub answer: Option<AnswerLimit>,
+}
+
+impl ReceiverConfig {
+    /// A stream over one connection, without limits of time.
+    pub const fn new(request: Request, metadata: SideConfig) -> Self {
+        Self {
+            request,
+            metadata,
+            data: None,
+            first_seq: 0,
+            stall_timeout: None,
+            silence_timeout: None,
+            given_deadline: None,
+            answer: None,
+        }
+    }
 }
 
 /// Limit for the answer to a request.

@@ -191,27 +191,23 @@ impl World {
             tags: Tags::default_for(role),
             extension: setup.extension,
         };
-        ReceiverConfig {
-            request: Request {
-                stream_id: 7,
-                // Half of the clients do not know RETURN.
-                features: match setup.seed % 2 {
-                    0 => FEATURE_IN_PLACE,
-                    _ => FEATURE_IN_PLACE | FEATURE_RETURN,
-                },
-                ..Request::new("ticket", setup.window)
+        let request = Request {
+            stream_id: 7,
+            // Half of the clients do not know RETURN.
+            features: match setup.seed % 2 {
+                0 => FEATURE_IN_PLACE,
+                _ => FEATURE_IN_PLACE | FEATURE_RETURN,
             },
-            metadata: side(if setup.separate {
-                Role::Metadata
-            } else {
-                Role::Both
-            }),
+            ..Request::new("ticket", setup.window)
+        };
+        let role = match setup.separate {
+            true => Role::Metadata,
+            false => Role::Both,
+        };
+        ReceiverConfig {
             data: setup.separate.then(|| side(Role::Data)),
             first_seq: setup.first_seq,
-            stall_timeout: None,
-            silence_timeout: None,
-            given_deadline: None,
-            answer: None,
+            ..ReceiverConfig::new(request, side(role))
         }
     }
 

@@ -249,19 +249,7 @@ impl PutWorld {
             credit: self.setup.window,
             ..self.request()
         };
-        let config = ReceiverConfig {
-            request,
-            metadata: SideConfig {
-                tags: Tags::DEFAULT,
-                extension: true,
-            },
-            data: None,
-            first_seq: 0,
-            stall_timeout: None,
-            silence_timeout: None,
-            given_deadline: None,
-            answer: None,
-        };
+        let config = ReceiverConfig::new(request, SideConfig::extended(Tags::DEFAULT));
         let receiver = Receiver::of_client(config, self.now).unwrap();
         let stream = IncomingStream::new(receiver, self.setup.ordered);
         self.server.begin_receiving(self.now, stream).unwrap();

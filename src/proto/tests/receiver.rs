@@ -36,21 +36,14 @@ fn config(extension: bool, separate: bool) -> ReceiverConfig {
         extension,
     };
     let both = if separate { Role::Metadata } else { Role::Both };
+    let credit = Credit {
+        batches: 4,
+        bytes: 1024,
+    };
     ReceiverConfig {
-        request: Request::new(
-            "ticket",
-            Credit {
-                batches: 4,
-                bytes: 1024,
-            },
-        ),
-        metadata: side(both),
         data: separate.then(|| side(Role::Data)),
-        first_seq: 0,
         stall_timeout: Some(STALL),
-        silence_timeout: None,
-        given_deadline: None,
-        answer: None,
+        ..ReceiverConfig::new(Request::new("ticket", credit), side(both))
     }
 }
 

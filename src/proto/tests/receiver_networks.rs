@@ -9,7 +9,6 @@ fn baseline_without_stall() -> ReceiverConfig {
     ReceiverConfig {
         stall_timeout: None,
         silence_timeout: Some(SILENCE),
-        answer: None,
         ..config(false, true)
     }
 }
@@ -38,7 +37,6 @@ fn silence_after_the_schema_is_the_providers() {
     let with_extension = ReceiverConfig {
         stall_timeout: None,
         silence_timeout: Some(SILENCE),
-        answer: None,
         ..config(true, false)
     };
     assert_eq!(started(with_extension).poll_timeout(), None);

@@ -108,23 +108,12 @@ pub(super) fn stream_of(
     credit: Credit,
     is_ordered: bool,
 ) -> IncomingStream<&'static str> {
-    let config = ReceiverConfig {
-        request: Request {
-            credit,
-            features: FEATURE_IN_PLACE | FEATURE_RETURN,
-            ..asks_to(verb)
-        },
-        metadata: SideConfig {
-            tags: tags(),
-            extension: true,
-        },
-        data: None,
-        first_seq: 0,
-        stall_timeout: None,
-        silence_timeout: None,
-        given_deadline: None,
-        answer: None,
+    let request = Request {
+        credit,
+        features: FEATURE_IN_PLACE | FEATURE_RETURN,
+        ..asks_to(verb)
     };
+    let config = ReceiverConfig::new(request, SideConfig::extended(tags()));
     let now = Timestamp::default();
     let receiver = match verb {
         Verb::Put => Receiver::of_client(config, now),
