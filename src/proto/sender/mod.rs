@@ -425,8 +425,11 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
-    /// Ends the connection because the peer broke a rule.
-    fn close(&mut self, error: ProtocolError) -> ProtocolError {
+    /// Ends the connection because the peer broke a rule, unless it has ended.
+    pub(in crate::proto) fn close(&mut self, error: ProtocolError) -> ProtocolError {
+        if self.state == SenderState::Closed {
+            return error;
+        }
         if self.extension && !self.is_client && self.stream.is_some() {
             // Only a peer with the extension can read the reason.
             let (status, text) = (Status::Protocol.code(), error.to_string());

@@ -238,9 +238,10 @@ impl<P, K, B> Session<P, K, B> {
                 StreamMessage::Tagged { tag, bytes }
             }
             // Rule E3: unknown kinds are ignored.
-            InMessage::Control(bytes) => match Control::decode(bytes)? {
-                None => return Ok(Handled::Done),
-                Some(control) => match self.handle_control(control)? {
+            InMessage::Control(bytes) => match Control::decode(bytes) {
+                Err(error) => return Err(self.sender.close(error).into()),
+                Ok(None) => return Ok(Handled::Done),
+                Ok(Some(control)) => match self.handle_control(control)? {
                     Routed::Done => return Ok(Handled::Done),
                     Routed::Memory(memory) => return Ok(Handled::Memory(memory)),
                     Routed::Stream(control) => StreamMessage::Control(control),
