@@ -227,7 +227,8 @@ dipc_status dipc_receiver_handle_control(struct dipc_receiver *receiver,
                                          struct dipc_error **error);
 
 /**
- * Reports that a connection has ended. The stream fails, unless everything has arrived.
+ * Reports that a connection has ended. Batches that have arrived can still be taken; then the stream
+ * fails, unless everything has arrived.
  *
  * @param receiver  Receiver; exclusive during the call.
  * @param role      Connection, as in dipc_receiver_handle_control().

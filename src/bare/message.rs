@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use crate::device::BufferRef;
-use crate::proto::Side;
+use crate::proto::{Side, Transmit};
 
 /// The class of a message on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct WireMessage {
 
 impl WireMessage {
     /// A message of parts in memory that `owner` keeps alive.
-    pub(super) fn of_parts(
+    fn of_parts(
         class: MessageClass,
         tag: u64,
         parts: Vec<BufferRef>,
@@ -46,6 +46,29 @@ impl WireMessage {
             parts,
             _owner: owner,
         }
+    }
+
+    /// A message of a session. `body` gives a packed body's parts, and the owner of their memory.
+    pub(super) fn of_transmit<P>(
+        transmit: Transmit<P>,
+        body: impl FnOnce(P) -> (Vec<BufferRef>, Box<dyn Any + Send>),
+    ) -> Self {
+        let (class, tag, bytes) = match transmit {
+            Transmit::Metadata { prefix, header } => {
+                let bytes = [&prefix[..], header.as_deref().unwrap_or_default()].concat();
+                (MessageClass::Metadata, 0, bytes)
+            }
+            Transmit::Control { bytes, .. } => (MessageClass::Control, 0, bytes),
+            Transmit::Request { tag, bytes } | Transmit::List { tag, bytes } => {
+                (MessageClass::Tagged, tag, bytes.into_vec())
+            }
+            Transmit::Disconnect { reason } => (MessageClass::Disconnect, 0, reason.into_bytes()),
+            Transmit::Body { tag, packed } => {
+                let (parts, owner) = body(packed);
+                return Self::of_parts(MessageClass::Tagged, tag, parts, owner);
+            }
+        };
+        Self::of_bytes(class, tag, bytes)
     }
 
     /// A message that owns its bytes.

@@ -5,6 +5,7 @@
 //! `None`, and passes the time. [`BareSender`] is one connection of a server, [`BareReceiver`] one
 //! stream of a client.
 
+mod lent;
 mod message;
 mod receiver;
 mod request;
@@ -12,6 +13,7 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
+pub use lent::OpenMemory;
 pub use message::{MessageClass, WireMessage};
-pub use receiver::{BareReceiver, NextBatch, OpenMemory};
+pub use receiver::{BareReceiver, NextBatch};
 pub use sender::BareSender;

@@ -1,22 +1,22 @@
 //! One stream of a client whose host carries the messages.
 
-use std::any::Any;
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::convert::Infallible;
 
 use crate::arrow::decode::{DecodeOptions, Decoder, ReceivedBody};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
+use crate::bare::lent::{LentMemory, OpenMemory};
 use crate::bare::{MessageClass, WireMessage};
-use crate::device::{BufferRef, HostBuffer, Target};
+use crate::device::{HostBuffer, Target};
 use crate::error::{Error, Result};
 use crate::proto::{
-    Body, BodyKind, FreeMessage, FreeQueue, Header, HeaderKind, Headers, InBody, Receiver,
-    ReceiverConfig, ReceiverEvent, ReceiverState, ReceiverTransmit, Return, Side, Span, Timestamp,
-    parse_body_tag,
+    BodiesWork, Body, BodyKind, Control, Handled, HeaderKind, Headers, InMessage, IncomingStream,
+    Message, PeerMemory, Receiver, ReceiverConfig, ReceiverState, Return, SenderConfig, Session,
+    SessionEvent, Side, StreamMessage, Timestamp, parse_body_tag,
 };
+
+/// One end of a connection that sends no stream.
+type ReadingSession = Session<Infallible, Infallible, HostBuffer>;
 
 /// The result of [`BareReceiver::next_batch`].
 pub enum NextBatch {
@@ -26,14 +26,6 @@ pub enum NextBatch {
     NotYet,
     /// The end of the stream.
     End,
-}
-
-/// Memory of the server that this process can read.
-pub struct OpenMemory {
-    /// The memory in this process.
-    pub memory: BufferRef,
-    /// Keeps the memory alive. Dropped when neither the receiver nor an array needs it any more.
-    pub owner: Arc<dyn Any + Send + Sync>,
 }
 
 /// A body whose receive can be posted: its number, its length if packed, and the length of its
@@ -46,77 +38,19 @@ pub type ExpectedBody = (u32, u64, u64);
 /// [`next_batch`](Self::next_batch) for batches. After every call, `poll_transmit` until `None`,
 /// then `poll_timeout`.
 pub struct BareReceiver {
-    machine: Receiver<HostBuffer>,
+    /// The connection of the metadata, or the only one. It has the stream.
+    session: ReadingSession,
+    /// The connection of the bodies, if they have their own.
+    bodies: Option<ReadingSession>,
     decode: DecodeOptions,
     /// The device that the arrays come to. Bodies come to the host first.
     pub(super) target: Target,
-    schema: Option<Header>,
     decoder: Option<Decoder>,
     expected: VecDeque<ExpectedBody>,
-    /// Memory for lent bodies, by the server's address.
-    lendable: BTreeMap<u64, OpenMemory>,
-    returns: Arc<ReturnQueue>,
+    /// Messages of this side for the connection of the bodies.
+    for_bodies: VecDeque<WireMessage>,
+    lent: LentMemory,
     failed: Option<Error>,
-}
-
-/// Turns a tagged message into the form of the state machine.
-fn received(tag: u64, bytes: &[u8]) -> Result<InBody<'_, HostBuffer>> {
-    let (_, kind) = parse_body_tag(tag)?;
-    Ok(match kind {
-        BodyKind::List => InBody::List(bytes),
-        BodyKind::Packed => {
-            let mut memory = HostBuffer::new(bytes.len())?;
-            memory.as_mut_slice().copy_from_slice(bytes);
-            InBody::Packed {
-                len: bytes.len() as u64,
-                memory,
-            }
-        }
-    })
-}
-
-/// Lent bodies that go back to the server. Arrays add to it, on any thread.
-struct ReturnQueue {
-    queue: Mutex<PendingReturns>,
-    /// Number of addresses that arrays hold.
-    held: AtomicUsize,
-    /// The connection that carries the returns.
-    side: Side,
-}
-
-struct PendingReturns {
-    /// `None` if the server's URI has no `free_data`; then the server lends nothing.
-    frees: Option<FreeQueue>,
-    /// Returns since the last poll. Only a poll knows the time.
-    fresh: Vec<Return>,
-}
-
-impl ReturnQueue {
-    fn give_back(&self, bodies: impl IntoIterator<Item = Return>) {
-        let mut queue = self.queue.lock();
-        if queue.frees.is_some() {
-            queue.fresh.extend(bodies);
-        }
-    }
-}
-
-/// A lent body. It goes back when its last array is released (rule F1).
-struct HeldBody {
-    /// The return to send; `None` if all buffers are empty.
-    back: Option<Return>,
-    /// Number of addresses in its list.
-    addresses: usize,
-    returns: Arc<ReturnQueue>,
-    _owners: Vec<Arc<dyn Any + Send + Sync>>,
-}
-
-impl Drop for HeldBody {
-    fn drop(&mut self) {
-        self.returns.give_back(self.back.take());
-        self.returns
-            .held
-            .fetch_sub(self.addresses, Ordering::Relaxed);
-    }
 }
 
 impl BareReceiver {
@@ -126,42 +60,45 @@ impl BareReceiver {
     ///
     /// `InvalidArgument`, `InvalidUri` for tags that break rule U4.
     pub fn new(config: ReceiverConfig, decode: DecodeOptions) -> Result<Self> {
-        let (side, tags) = match &config.data {
-            Some(data) => (Side::Data, data.tags),
-            None => (Side::Metadata, config.metadata.tags),
-        };
-        let queue = PendingReturns {
-            frees: tags.free_data.map(FreeQueue::new),
-            fresh: Vec::new(),
-        };
-        let mut machine = Receiver::new(config)?;
-        machine.limit_messages(decode.body_limit(), decode.message_limit);
+        let free_data = config.data.unwrap_or(config.metadata).tags.free_data;
+        let is_split = config.data.is_some();
+        let mut receiver = Receiver::new(config)?;
+        receiver.limit_messages(decode.body_limit(), decode.message_limit);
+        // The host may carry messages in any order.
+        let is_ordered = false;
+        let connection = || Session::client(SenderConfig::default(), is_ordered);
+        let mut session = connection();
+        let stream = IncomingStream::new(receiver, is_ordered);
+        session.begin_receiving(Timestamp::default(), stream)?;
+        let bodies = is_split.then(|| {
+            let mut bodies = connection();
+            // They are handed on at once.
+            bodies.begin_bodies(u64::MAX);
+            bodies
+        });
         Ok(Self {
-            machine,
+            session,
+            bodies,
             decode,
             target: Target::Host,
-            schema: None,
             decoder: None,
             expected: VecDeque::new(),
-            lendable: BTreeMap::new(),
-            returns: Arc::new(ReturnQueue {
-                queue: Mutex::new(queue),
-                held: AtomicUsize::new(0),
-                side,
-            }),
+            for_bodies: VecDeque::new(),
+            lent: LentMemory::new(free_data),
             failed: None,
         })
     }
 
     /// Headers of the server's answer: headers of STREAM, then headers of ERROR.
     pub fn answer_headers(&self) -> &Headers {
-        self.machine.answer_headers()
+        static NONE: Headers = Headers::new();
+        let stream = self.session.stream();
+        stream.map_or(&NONE, IncomingStream::answer_headers)
     }
 
     /// Starts the stream: `poll_transmit` then gives the request.
     pub fn start(&mut self, now: Timestamp) {
-        self.machine.start(now);
-        self.advance();
+        self.change(|stream| stream.start(now));
     }
 
     /// Maps a range of the server's addresses, from `address` on, to memory here, for lent bodies.
@@ -176,19 +113,8 @@ impl BareReceiver {
     /// `InvalidArgument` for an empty range, an overlap with an earlier range, or a range past the
     /// last address.
     pub unsafe fn add_memory(&mut self, address: u64, lendable: OpenMemory) -> Result<()> {
-        let len = lendable.memory.len as u64;
-        let end = address
-            .checked_add(len)
-            .filter(|_| address > 0 && len > 0)
-            .ok_or_else(|| {
-                Error::invalid_argument("memory at address 0, empty, or past the end")
-            })?;
-        let before = self.lendable.range(..end).next_back();
-        if before.is_some_and(|(start, known)| start + known.memory.len as u64 > address) {
-            return Err(Error::invalid_argument("the range overlaps an earlier one"));
-        }
-        self.lendable.insert(address, lendable);
-        Ok(())
+        // SAFETY: the caller promises the same.
+        unsafe { self.lent.add(address, lendable) }
     }
 
     /// Hands in an untagged message.
@@ -197,9 +123,7 @@ impl BareReceiver {
     ///
     /// The error that ended the stream.
     pub fn handle_metadata(&mut self, now: Timestamp, message: &[u8]) -> Result<()> {
-        let outcome = self.machine.handle_metadata(now, message);
-        self.advance();
-        outcome
+        self.handle(now, Side::Metadata, InMessage::Metadata(message))
     }
 
     /// Hands in a tagged message: a body, which is copied, or an address list.
@@ -208,17 +132,12 @@ impl BareReceiver {
     ///
     /// The error that ended the stream; `OutOfMemory`.
     pub fn handle_tagged(&mut self, now: Timestamp, tag: u64, bytes: &[u8]) -> Result<()> {
-        let outcome = match received(tag, bytes) {
-            Ok(body) => self.machine.handle_body(now, tag, body),
-            Err(error) => {
-                // The server will not send this body again, so the stream fails.
-                self.failed.get_or_insert_with(|| error.clone());
-                self.machine.cancel();
-                Err(error)
-            }
-        };
-        self.advance();
-        outcome
+        let message = received(tag, bytes).inspect_err(|error| {
+            // The server will not send this body again, so the stream fails.
+            self.failed.get_or_insert_with(|| error.clone());
+            self.cancel();
+        })?;
+        self.handle(now, self.side_of_bodies(), message)
     }
 
     /// Hands in a control message of one connection.
@@ -227,43 +146,37 @@ impl BareReceiver {
     ///
     /// The error that ended the stream.
     pub fn handle_control(&mut self, now: Timestamp, side: Side, bytes: &[u8]) -> Result<()> {
-        let outcome = self.machine.handle_control(now, side, bytes);
-        self.advance();
-        outcome
+        self.handle(now, side, InMessage::Control(bytes))
     }
 
-    /// Reports that a connection has ended, with the reason.
+    /// Reports that a connection has ended, with the reason. Batches that have arrived can still be
+    /// taken.
     pub fn handle_disconnect(&mut self, side: Side, reason: &Error) {
-        self.machine.handle_disconnect(side, reason);
-        self.advance();
+        // A reader lends nothing.
+        drop(self.connection(side).handle_disconnect(reason.clone()));
+        self.change(|stream| stream.handle_disconnect(side, reason));
     }
 
     /// Reports that the time of [`poll_timeout`](Self::poll_timeout) has come.
     pub fn handle_timeout(&mut self, now: Timestamp) {
-        self.machine.handle_timeout(now);
-        self.advance();
+        self.change(|stream| stream.handle_timeout(now));
     }
 
     /// Cancels the stream, and tells the server.
     pub fn cancel(&mut self) {
-        self.machine.cancel();
-        self.advance();
+        self.change(IncomingStream::cancel);
     }
 
     /// The state of the stream.
     pub fn state(&self) -> ReceiverState {
-        self.machine.state()
+        let stream = self.session.stream();
+        stream.map_or(ReceiverState::Failed, IncomingStream::state)
     }
 
     /// Number of addresses that arrays hold or that wait to be sent back. The connection is needed
     /// until it is 0 (rule F6).
     pub fn lent_outstanding(&self) -> usize {
-        let queue = self.returns.queue.lock();
-        let waiting = queue
-            .frees
-            .as_ref()
-            .is_some_and(|frees| frees.deadline().is_some());
-        self.returns.held.load(Ordering::Relaxed) + queue.fresh.len() + usize::from(waiting)
+        self.lent.outstanding()
     }
 
     /// The schema; `None` until it has arrived.
@@ -287,8 +200,10 @@ impl BareReceiver {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        while let Some(message) = self.machine.next_message() {
-            let batch = self.decode_message(message.seq, &message.header, message.body);
+        while let Some((message, back)) =
+            (self.session.stream_mut()).and_then(IncomingStream::next_message)
+        {
+            let batch = self.decode_message(message, back);
             self.advance();
             match batch {
                 Ok(Some(array)) => return Ok(NextBatch::Batch(array)),
@@ -301,48 +216,34 @@ impl BareReceiver {
             }
         }
         self.check()?;
+        let Some(stream) = self.session.stream_mut() else {
+            return Ok(NextBatch::End);
+        };
         // Rule E5: the consumer waits, so it grants credit for all batches that it has taken.
-        self.machine.flush_credit();
-        Ok(if self.machine.is_complete() {
-            NextBatch::End
-        } else {
-            NextBatch::NotYet
+        stream.flush_credit();
+        Ok(match stream.is_complete() {
+            true => NextBatch::End,
+            false => NextBatch::NotYet,
         })
     }
 
-    fn check(&self) -> Result<()> {
-        let error = self.failed.as_ref().or_else(|| self.machine.error());
+    fn check(&mut self) -> Result<()> {
+        let of_stream = self.session.stream_mut().and_then(IncomingStream::error);
+        let error = self.failed.as_ref().or(of_stream);
         error.map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// The next message for the transport.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<WireMessage> {
-        if let Some(transmit) = self.machine.poll_transmit() {
-            return Some(match transmit {
-                ReceiverTransmit::Tagged { side, tag, bytes } => {
-                    WireMessage::of_bytes(MessageClass::Tagged, tag, bytes).on(side)
-                }
-                ReceiverTransmit::Control { side, bytes } => {
-                    WireMessage::of_bytes(MessageClass::Control, 0, bytes).on(side)
-                }
-            });
+        if let Some(transmit) = self.session.poll_transmit() {
+            return Some(WireMessage::of_transmit(transmit, |body| match body {}));
         }
-        let mut queue = self.returns.queue.lock();
-        let fresh = std::mem::take(&mut queue.fresh);
-        let frees = queue.frees.as_mut()?;
-        if !fresh.is_empty() {
-            for body in &fresh {
-                frees.push(now, body);
-            }
+        self.advance();
+        if let Some(message) = self.for_bodies.pop_front() {
+            return Some(message);
         }
-        let message = match frees.poll(now)? {
-            // Rule F5
-            FreeMessage::Tagged { tag, bytes } => {
-                WireMessage::of_bytes(MessageClass::Tagged, tag, bytes)
-            }
-            FreeMessage::Control(bytes) => WireMessage::of_bytes(MessageClass::Control, 0, bytes),
-        };
-        Some(message.on(self.returns.side))
+        let side = self.side_of_bodies();
+        Some(self.lent.poll(now)?.on(side))
     }
 
     /// The next body whose receive can be posted (rule D8).
@@ -352,52 +253,122 @@ impl BareReceiver {
 
     /// The latest time for the next [`handle_timeout`](Self::handle_timeout) and polls.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        let queue = self.returns.queue.lock();
-        if !queue.fresh.is_empty() {
-            // The time of rule F5 begins with the next poll, which knows the clock.
-            return Some(Timestamp::from_nanos(0));
+        let of_stream = (self.session.stream()).and_then(IncomingStream::poll_timeout);
+        of_stream.into_iter().chain(self.lent.deadline()).min()
+    }
+
+    /// Hands in a message of one connection. Returns the error if the stream fails by it.
+    fn handle(
+        &mut self,
+        now: Timestamp,
+        side: Side,
+        message: InMessage<&[u8], HostBuffer>,
+    ) -> Result<()> {
+        let is_broken = |session: &ReadingSession| {
+            (session.stream()).is_none_or(|stream| stream.state() == ReceiverState::Failed)
+        };
+        let was_broken = is_broken(&self.session);
+        let handled = self.connection(side).handle(now, message);
+        let outcome = handled.and_then(|handled| self.hand_on(now, side, handled));
+        if let Err(error) = &outcome {
+            self.handle_disconnect(side, error);
         }
-        let frees = queue.frees.as_ref().and_then(FreeQueue::deadline);
-        [self.machine.poll_timeout(), frees]
-            .into_iter()
-            .flatten()
-            .min()
+        let outcome = outcome.and_then(|()| match !was_broken && is_broken(&self.session) {
+            true => self.check(),
+            false => Ok(()),
+        });
+        self.advance();
+        outcome
+    }
+
+    /// Hands on to the stream what is not on its connection, or belongs to no stream elsewhere.
+    fn hand_on(&mut self, now: Timestamp, side: Side, handled: Handled) -> Result<()> {
+        if let Some(bodies) = &mut self.bodies {
+            let messages = bodies.take_bodies();
+            self.session.handle_bodies(now, messages, None)?;
+        }
+        if let Handled::Memory(memory) = handled {
+            // The host maps memory by `add_memory`. The stream knows what may come, and answers.
+            let control = match memory {
+                PeerMemory::Region { id, handle } => Control::Region { id, handle },
+                PeerMemory::RegionGone { id } => Control::RegionGone { id },
+                PeerMemory::Ready { seq, event, handle } => Control::Ready { seq, event, handle },
+            };
+            let message = StreamMessage::<&[u8], _>::Control(control);
+            if let Some(stream) = self.session.stream_mut() {
+                stream.deliver(now, side, message);
+            }
+        }
+        Ok(())
+    }
+
+    fn connection(&mut self, side: Side) -> &mut ReadingSession {
+        match &mut self.bodies {
+            Some(bodies) if side == Side::Data => bodies,
+            _ => &mut self.session,
+        }
+    }
+
+    fn side_of_bodies(&self) -> Side {
+        match &self.bodies {
+            Some(_) => Side::Data,
+            None => Side::Metadata,
+        }
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut IncomingStream<HostBuffer>)) {
+        self.session.stream_mut().map(change);
+        self.advance();
     }
 
     fn advance(&mut self) {
-        while let Some(event) = self.machine.poll_event() {
-            match event {
-                ReceiverEvent::Schema(header) => self.schema = Some(header),
-                ReceiverEvent::Expect { seq, packed, list } => {
-                    self.expected.push_back((seq, packed, list));
-                }
-                // The host passes memory by `add_memory` instead.
-                ReceiverEvent::Stream { .. }
-                | ReceiverEvent::Region { .. }
-                | ReceiverEvent::RegionGone { .. } => {}
+        // A cut counts once every batch is taken.
+        let _ = self.session.stream_mut().and_then(IncomingStream::error);
+        while let Some(event) = self.session.poll_event(Timestamp::default) {
+            if let SessionEvent::Bodies(work) = event {
+                self.work_for_bodies(work);
             }
         }
-        if let Some(header) = self.schema.take() {
-            match Decoder::with_target(&header, self.decode, self.target) {
+        let Some(stream) = self.session.stream_mut() else {
+            return;
+        };
+        let work = stream.take_bodies_work();
+        let is_new = self.decoder.is_none() && self.failed.is_none();
+        if let Some(header) = stream.schema().filter(|_| is_new) {
+            match Decoder::with_target(header, self.decode, self.target) {
                 Ok(decoder) => self.decoder = Some(decoder),
                 Err(error) => {
                     self.failed = Some(error);
-                    self.machine.cancel();
+                    stream.cancel();
                 }
             }
         }
-        self.returns.give_back(self.machine.abandoned());
+        work.into_iter().for_each(|work| self.work_for_bodies(work));
+    }
+
+    fn work_for_bodies(&mut self, work: BodiesWork) {
+        let message = match work {
+            BodiesWork::Request { tag, bytes } => {
+                WireMessage::of_bytes(MessageClass::Tagged, tag, bytes)
+            }
+            BodiesWork::Control(bytes) => WireMessage::of_bytes(MessageClass::Control, 0, bytes),
+            BodiesWork::Expect { seq, packed, list } => {
+                return self.expected.push_back((seq, packed, list));
+            }
+            BodiesWork::Abandoned(bodies) => return self.lent.give_back(bodies),
+        };
+        self.for_bodies.push_back(message.on(Side::Data));
     }
 
     fn decode_message(
         &mut self,
-        seq: u32,
-        header: &Header,
-        body: Body<HostBuffer>,
+        message: Message<HostBuffer>,
+        back: Option<Return>,
     ) -> Result<Option<OwnedDeviceArray>> {
-        let body = match body {
+        let header = &message.header;
+        let body = match message.body {
             Body::Packed(memory) => ReceivedBody::packed(header, memory)?,
-            Body::Lent(spans) => self.find(seq, &spans)?,
+            Body::Lent(spans) => self.lent.find(back, &spans)?,
         };
         let Some(decoder) = &mut self.decoder else {
             return Err(Error::protocol(
@@ -411,47 +382,16 @@ impl BareReceiver {
         }
         Ok(Some(decoder.batch(header, &body)?.array))
     }
+}
 
-    /// Finds the memory of a lent body. The body goes back when the result is dropped, or at once
-    /// if an address is unknown.
-    fn find(&self, seq: u32, spans: &[Span]) -> Result<ReceivedBody> {
-        let addresses = spans.iter().filter(|span| span.length > 0).count();
-        self.returns.held.fetch_add(addresses, Ordering::Relaxed);
-        let mut held = HeldBody {
-            back: self.machine.to_return(seq, spans),
-            addresses,
-            returns: Arc::clone(&self.returns),
-            _owners: Vec::new(),
-        };
-        let mut buffers = Vec::with_capacity(spans.len());
-        for span in spans {
-            if span.length == 0 {
-                buffers.push(BufferRef::EMPTY);
-                continue;
-            }
-            let (buffer, owner) = self.look_up(span).ok_or_else(|| {
-                Error::protocol(format!(
-                    "{} bytes at address {:#x} are not in memory that can be read here",
-                    span.length, span.address
-                ))
-            })?;
-            buffers.push(buffer);
-            held._owners.push(owner);
-        }
-        // SAFETY: each buffer lies inside memory that `look_up` knows by `add_memory`, whose caller
-        // promised that it can be read on the host until its owner, now in `held`, is dropped, and
-        // that only the server writes to it.
-        Ok(unsafe { ReceivedBody::new(buffers, Arc::new(held), true) })
+/// Turns a tagged message into the form of the session.
+fn received(tag: u64, bytes: &[u8]) -> Result<InMessage<&[u8], HostBuffer>> {
+    let (seq, kind) = parse_body_tag(tag)?;
+    if kind == BodyKind::List {
+        return Ok(InMessage::Tagged { tag, bytes });
     }
-
-    fn look_up(&self, span: &Span) -> Option<(BufferRef, Arc<dyn Any + Send + Sync>)> {
-        let (start, known) = self.lendable.range(..=span.address).next_back()?;
-        let offset = usize::try_from(span.address - start).ok()?;
-        let len = usize::try_from(span.length).ok()?;
-        if offset.checked_add(len)? > known.memory.len {
-            return None;
-        }
-        let data = known.memory.data.wrapping_add(offset);
-        Some((BufferRef { data, len }, Arc::clone(&known.owner)))
-    }
+    let mut memory = HostBuffer::new(bytes.len())?;
+    memory.as_mut_slice().copy_from_slice(bytes);
+    let len = bytes.len() as u64;
+    Ok(InMessage::Body { seq, len, memory })
 }

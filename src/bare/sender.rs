@@ -1,17 +1,18 @@
 //! One connection of a server whose host carries the messages.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use crate::arrow::encode::EncodedOwner;
 use crate::arrow::{EncodeOptions, EncodedMessage, Encoder, OwnedDeviceArray, OwnedSchema};
-use crate::bare::{MessageClass, WireMessage};
+use crate::bare::WireMessage;
 use crate::device::{BufferRef, DeviceKind};
 use crate::driver::produce::gather;
 use crate::error::{Error, Result, Status};
 use crate::proto::{
-    HeaderKind, Headers, OutBody, Request, Role, Sender, SenderConfig, SenderEvent, SenderState,
-    Span, StreamInfo, Tags, Transmit, VERSION, Verb,
+    HeaderKind, Headers, InMessage, OutBody, QuietTimes, Request, Role, SenderConfig, SenderState,
+    Session, SessionEvent, Span, StreamInfo, Tags, Timestamp, VERSION, Verb, WindowRoom,
 };
 
 /// The parts of a packed body, and the owner of their memory.
@@ -24,7 +25,8 @@ type PackedBody = (Vec<BufferRef>, EncodedOwner);
 /// [`may_send`](Self::may_send), and [`end`](Self::end). After every call, `poll_transmit` until
 /// `None`.
 pub struct BareSender {
-    machine: Sender<PackedBody, EncodedOwner>,
+    /// No stream comes in, so there are no bodies.
+    session: Session<PackedBody, EncodedOwner, Infallible>,
     encoder: Option<Encoder>,
     request: Option<Request>,
     /// Bodies are lent by address lists.
@@ -52,8 +54,11 @@ impl BareSender {
                 "bodies can be lent only with free_data in the URI, which returns them",
             ));
         }
+        // Nothing comes in that could overtake a request, and the host keeps the time.
+        let is_ordered = true;
+        let (times, now) = (QuietTimes::default(), Timestamp::default());
         Ok(Self {
-            machine: Sender::new(config),
+            session: Session::server(config, is_ordered, times, now),
             encoder: None,
             request: None,
             lend,
@@ -69,8 +74,7 @@ impl BareSender {
     ///
     /// `Protocol`: the host must cut the connection, when `poll_transmit` gives that order.
     pub fn handle_tagged(&mut self, tag: u64, bytes: &[u8]) -> Result<()> {
-        self.machine.handle_tagged(tag, bytes)?;
-        self.advance()
+        self.handle(InMessage::Tagged { tag, bytes })
     }
 
     /// Hands in a control message.
@@ -79,8 +83,7 @@ impl BareSender {
     ///
     /// As [`handle_tagged`](Self::handle_tagged).
     pub fn handle_control(&mut self, bytes: &[u8]) -> Result<()> {
-        self.machine.handle_control(bytes)?;
-        self.advance()
+        self.handle(InMessage::Control(bytes))
     }
 
     /// Reports that the connection has ended. Releases everything lent (rule F4): the client must
@@ -88,12 +91,13 @@ impl BareSender {
     pub fn handle_disconnect(&mut self) {
         self.waiting.clear();
         self.encoder = None;
-        drop(self.machine.handle_disconnect());
+        let reason = Error::disconnected("the connection has ended");
+        drop(self.session.handle_disconnect(reason));
     }
 
     /// The state of the connection.
     pub fn state(&self) -> SenderState {
-        self.machine.state()
+        self.session.state()
     }
 
     /// The last request of the client.
@@ -108,26 +112,26 @@ impl BareSender {
     ///
     /// `InvalidArgument` without a request or a stream, and for headers that are too long.
     pub fn add_headers(&mut self, headers: &Headers) -> Result<()> {
-        self.machine.add_answer_headers(headers)
+        self.session.sender().add_answer_headers(headers)
     }
 
     /// Whether the client has cancelled.
     pub fn is_cancelled(&self) -> bool {
-        self.machine.is_cancelled()
+        self.session.is_serving() && self.session.ensure_streaming().is_err()
     }
 
     /// Whether the window has room for a batch (rule E5).
     pub fn may_send(&self) -> bool {
-        self.machine.state() == SenderState::Streaming
+        self.session.state() == SenderState::Streaming
             && self.encoder.is_some()
             && !self.ending
             && self.waiting.is_empty()
-            && self.machine.may_pull()
+            && self.session.room().is_none_or(WindowRoom::may_pull)
     }
 
     /// Number of addresses lent and not yet given back.
     pub fn lent_outstanding(&self) -> usize {
-        self.machine.lent_outstanding()
+        self.session.lent_outstanding()
     }
 
     /// Accepts the request, and sends the schema.
@@ -139,15 +143,15 @@ impl BareSender {
     pub fn start(&mut self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
         DeviceKind(device_type).ensure_readable()?;
         let encoder = Encoder::new(schema, EncodeOptions::default())?;
-        self.machine.accept(StreamInfo {
+        let sender = self.session.sender();
+        sender.accept(StreamInfo {
             version: VERSION,
             features: 0,
             device_type,
             device_id: -1,
             body_kinds: if self.lend { 0b11 } else { 0b01 },
         })?;
-        self.machine
-            .send_schema(Arc::clone(encoder.schema_header()))?;
+        sender.send_schema(Arc::clone(encoder.schema_header()))?;
         self.encoder = Some(encoder);
         self.ending = false;
         Ok(())
@@ -159,7 +163,7 @@ impl BareSender {
     ///
     /// `InvalidArgument` without a request.
     pub fn refuse(&mut self, status: i32, text: &str) -> Result<()> {
-        self.machine.refuse(status, text)
+        self.session.sender().refuse(status, text)
     }
 
     /// Sends a batch and the dictionaries that it needs.
@@ -191,12 +195,10 @@ impl BareSender {
     }
 
     fn ensure_room(&self) -> Result<()> {
-        if self.machine.state() != SenderState::Streaming || self.ending {
+        if self.session.state() != SenderState::Streaming || self.ending {
             return Err(no_stream());
         }
-        if self.machine.is_cancelled() {
-            return Err(Error::cancelled("the client cancelled the stream"));
-        }
+        self.session.ensure_streaming()?;
         if !self.may_send() {
             return Err(Error::new(
                 Status::Busy,
@@ -213,7 +215,7 @@ impl BareSender {
     ///
     /// `InvalidArgument` without a running stream.
     pub fn end(&mut self) -> Result<()> {
-        if self.machine.state() != SenderState::Streaming || self.ending {
+        if self.session.state() != SenderState::Streaming || self.ending {
             return Err(no_stream());
         }
         self.ending = true;
@@ -229,80 +231,63 @@ impl BareSender {
         self.waiting.clear();
         self.ending = false;
         self.encoder = None;
-        self.machine.fail(status, text)
+        self.session.sender().fail(status, text)
     }
 
     /// The next message for the transport.
     pub fn poll_transmit(&mut self) -> Option<WireMessage> {
-        let (class, tag, bytes) = match self.machine.poll_transmit()? {
-            Transmit::Metadata { prefix, header } => {
-                let mut bytes = prefix.to_vec();
-                bytes.extend_from_slice(header.as_deref().unwrap_or_default());
-                (MessageClass::Metadata, 0, bytes)
+        let transmit = self.session.poll_transmit()?;
+        Some(WireMessage::of_transmit(transmit, |(parts, owner)| {
+            (parts, Box::new(owner))
+        }))
+    }
+
+    /// Hands in a message, and does what follows from it.
+    fn handle(&mut self, message: InMessage<&[u8], Infallible>) -> Result<()> {
+        // Only streams that come in ask for the time, and memory of the peer's comes with them.
+        self.session.handle(Timestamp::default(), message)?;
+        self.advance()
+    }
+
+    /// Takes a request. The host hears only of those that it can serve.
+    fn requested(&mut self, request: Request) -> Result<()> {
+        let (verb, selects) = (request.verb, !request.selection.is_all());
+        self.request = Some(request);
+        self.encoder = None;
+        self.ending = false;
+        self.waiting.clear();
+        let text = match verb {
+            // Rule Q12: the host does not see the selection.
+            Verb::Get | Verb::Describe | Verb::List if selects => {
+                "this server gives whole tables: it selects neither columns nor rows".to_owned()
             }
-            Transmit::Control { bytes, .. } => (MessageClass::Control, 0, bytes),
-            Transmit::Request { tag, bytes } | Transmit::List { tag, bytes } => {
-                (MessageClass::Tagged, tag, bytes.into_vec())
-            }
-            Transmit::Disconnect { reason } => (MessageClass::Disconnect, 0, reason.into_bytes()),
-            Transmit::Body {
-                tag,
-                packed: (parts, owner),
-            } => {
-                return Some(WireMessage::of_parts(
-                    MessageClass::Tagged,
-                    tag,
-                    parts,
-                    Box::new(owner),
-                ));
+            Verb::Get | Verb::Describe | Verb::List => return Ok(()),
+            // A sender takes no tables.
+            _ => {
+                let verb = verb.name();
+                format!("this server does not {verb}: it only gives tables")
             }
         };
-        Some(WireMessage::of_bytes(class, tag, bytes))
+        self.refuse(Status::Unsupported.code(), &text)
     }
 
     /// Handles events, and sends the waiting messages that the window admits.
     fn advance(&mut self) -> Result<()> {
-        while let Some(event) = self.machine.poll_event() {
-            match event {
-                SenderEvent::Requested { request, .. } => {
-                    let (verb, selects) = (request.verb, !request.selection.is_all());
-                    self.request = Some(request);
-                    self.encoder = None;
-                    self.ending = false;
-                    self.waiting.clear();
-                    if !matches!(verb, Verb::Get | Verb::Describe | Verb::List) {
-                        // A sender takes no tables.
-                        let verb = verb.name();
-                        let text = format!("this server does not {verb}: it only gives tables");
-                        self.refuse(Status::Unsupported.code(), &text)?;
-                    } else if selects {
-                        // Rule Q12: the host does not see the selection.
-                        let text = "this server gives whole tables: it selects neither columns nor \
-                                    rows";
-                        self.refuse(Status::Unsupported.code(), text)?;
-                    }
-                }
-                SenderEvent::Freed(owner) => drop(owner),
-                // Getters report these.
-                SenderEvent::Cancelled
-                | SenderEvent::CreditChanged
-                | SenderEvent::RegionForgotten { .. } => {}
-                // Of a client that sends.
-                SenderEvent::Pending
-                | SenderEvent::Granted { .. }
-                | SenderEvent::Refused { .. }
-                | SenderEvent::Result { .. }
-                | SenderEvent::Finished { .. } => {}
+        while let Some(event) = self.session.poll_event(Timestamp::default) {
+            // Memory that is back is released with its event.
+            if let SessionEvent::Requested(arrived) = event {
+                self.requested(arrived.request)?;
             }
         }
-        if self.machine.state() != SenderState::Streaming {
+        if self.session.state() != SenderState::Streaming {
             return Ok(());
         }
-        if self.machine.is_cancelled() {
+        if self.session.ensure_streaming().is_err() {
             self.waiting.clear();
         }
         while let Some(message) = self.waiting.front() {
-            if !self.machine.admits(message.body_len, false) {
+            let room = self.session.room();
+            if !room.is_none_or(|room| room.admits(message.body_len, false)) {
                 return Ok(());
             }
             if let Some(message) = self.waiting.pop_front() {
@@ -312,13 +297,14 @@ impl BareSender {
         if self.ending {
             self.ending = false;
             self.encoder = None;
-            self.machine.end()?;
+            self.session.sender().end()?;
         }
         Ok(())
     }
 
     fn send(&mut self, message: EncodedMessage) -> Result<()> {
-        let body = if self.machine.role() == Some(Role::Metadata) {
+        let sender = self.session.sender();
+        let body = if sender.role() == Some(Role::Metadata) {
             // Rule U3: the other connection carries the bodies.
             OutBody::Elsewhere
         } else if self.lend && !message.compressed {
@@ -346,12 +332,9 @@ impl BareSender {
         };
         match message.kind {
             HeaderKind::Dictionary => {
-                self.machine
-                    .send_dictionary(message.header, message.body_len, body)
+                sender.send_dictionary(message.header, message.body_len, body)
             }
-            _ => self
-                .machine
-                .send_batch(message.header, message.body_len, body),
+            _ => sender.send_batch(message.header, message.body_len, body),
         }
     }
 }

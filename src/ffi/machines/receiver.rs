@@ -247,7 +247,8 @@ pub unsafe extern "C" fn dipc_receiver_handle_control(
     unsafe { guard_mut(receiver, error, body) }
 }
 
-/// Reports that a connection has ended. The stream fails, unless everything has arrived.
+/// Reports that a connection has ended. Batches that have arrived can still be taken; then the stream
+/// fails, unless everything has arrived.
 ///
 /// @param receiver  Receiver; exclusive during the call.
 /// @param role      Connection, as in dipc_receiver_handle_control().
