@@ -4,10 +4,12 @@
 use smallvec::smallvec;
 
 use super::*;
+use crate::proto::extension::FEATURES;
 use crate::proto::testing::{batch, dictionary, schema};
 use crate::proto::{
-    BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_HEADERS, FEATURE_REPEAT, IPC_HANDLE_BYTES,
-    MAX_ANSWER_HEADERS, RoleTags, Selection, Span, StreamInfo, Tags, encode_frees,
+    BODY_KIND_LIST, BODY_KIND_PACKED, Credit, FEATURE_HEADERS, FEATURE_REPEAT, IPC_HANDLE_BYTES,
+    MAX_ANSWER_HEADERS, Request, RoleTags, Selection, Span, StreamInfo, Tags, VERSION, Verb,
+    encode_frees,
 };
 
 #[path = "sender_table.rs"]
