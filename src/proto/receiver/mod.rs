@@ -1,10 +1,12 @@
 //! The consuming side of one stream.
 
 mod bounds;
+mod control;
 mod credit;
 mod input;
 mod peer;
 mod reading;
+mod returns;
 mod types;
 mod waiting;
 
@@ -13,8 +15,8 @@ use std::collections::VecDeque;
 use crate::error::Error;
 use crate::proto::window::{Arrived, Window};
 use crate::proto::{
-    Control, FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN, Header, HeaderKind, HeaderParser,
-    Headers, Return, Span, StreamInfo, Timestamp,
+    Control, FEATURE_IN_PLACE, FEATURE_REPEAT, Header, HeaderKind, HeaderParser, Headers, Return,
+    Span, StreamInfo, Timestamp,
 };
 use bounds::MessageBounds;
 use credit::CreditCount;
@@ -328,34 +330,6 @@ impl<B> Receiver<B> {
         self.whole
     }
 
-    /// Takes the lent bodies that nobody will see. Return them on the connection of the bodies.
-    pub fn abandoned(&mut self) -> Vec<Return> {
-        std::mem::take(&mut self.abandoned)
-    }
-
-    /// The way to return the lent body of message `seq` after use; `None` for a body of empty
-    /// buffers (rule F3).
-    pub fn to_return(&self, seq: u32, spans: &[Span]) -> Option<Return> {
-        let mut named = spans.iter().filter(|span| span.length != 0).peekable();
-        named.peek()?;
-        let info = self.data.as_ref().unwrap_or(&self.metadata).info;
-        if info.is_some_and(|info| info.features & FEATURE_RETURN != 0) {
-            let stream = self.config.request.mark();
-            return Some(Return::Number { stream, seq });
-        }
-        Some(Return::Addresses(named.map(|span| span.address).collect()))
-    }
-
-    fn abandon(&mut self, seq: u32, spans: Vec<Span>) {
-        if self.data.as_ref().unwrap_or(&self.metadata).is_unanswered() {
-            self.early_spans = self.early_spans.saturating_add(spans.len());
-            self.early.push((seq, spans));
-            return;
-        }
-        let back = self.to_return(seq, &spans);
-        self.abandoned.extend(back);
-    }
-
     /// The next message for a transport.
     pub fn poll_transmit(&mut self) -> Option<ReceiverTransmit> {
         self.transmits.pop_front()
@@ -427,30 +401,6 @@ impl<B> Receiver<B> {
         self.error = Some(error.clone());
         self.state = ReceiverState::Failed;
         error
-    }
-
-    /// Drops everything that has arrived.
-    fn abandon_all(&mut self) {
-        let base = self.window.base();
-        self.abandon_from(base);
-        for message in std::mem::take(&mut self.ready) {
-            if let Body::Lent(spans) = message.body {
-                self.abandon(message.seq, spans);
-            }
-        }
-        self.ready_bytes = 0;
-        self.bounds.forget();
-        self.events
-            .retain(|event| !matches!(event, ReceiverEvent::Expect { .. }));
-    }
-
-    /// Drops the messages in the window from this number on.
-    fn abandon_from(&mut self, seq: u32) {
-        for (seq, body) in self.window.cut(seq) {
-            if let Arrived::List(list) = body {
-                self.abandon(seq, list.spans);
-            }
-        }
     }
 
     /// Moves complete messages to `ready`.

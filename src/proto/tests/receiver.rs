@@ -9,7 +9,7 @@ use crate::proto::StreamInfo;
 use crate::proto::testing::{batch, dictionary, schema};
 use crate::proto::{
     AddressList, BODY_KIND_LIST, BODY_KIND_PACKED, BodyKind, Bytes, Credit, FEATURE_HEADERS,
-    Prefix, PrefixKind, Request, Role, Span, Tags, VERSION, Verb, body_tag,
+    FEATURE_RETURN, Prefix, PrefixKind, Request, Role, Span, Tags, VERSION, Verb, body_tag,
 };
 
 #[path = "receiver_networks.rs"]
