@@ -76,3 +76,6 @@ pub use verb::Verb;
 #[cfg(test)]
 #[path = "tests/link.rs"]
 mod link;
+#[cfg(test)]
+#[path = "tests/wires.rs"]
+mod wires;

@@ -1,25 +1,13 @@
 //! A client's sessions get a stream of a server's over one connection or two, on a simulated link,
 //! which delays, reorders and cuts. A seed gives every choice, so a failure can be replayed.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::wires::{Dice, Line, TestBody, TestEnd, Wire};
 use crate::error::{Error, Status};
 use crate::proto::testing::{batch, dictionary, schema};
 use crate::proto::*;
-
-/// A small random generator: schedules need variety, not quality.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.0 >> 33).unwrap() % sides.max(1)
-    }
-}
 
 /// One message that the producer will send.
 #[derive(Debug, Clone)]
@@ -85,32 +73,14 @@ pub(super) struct Setup {
     pub(super) fate: Fate,
 }
 
-/// A message on its way to the client. The payload of a packed body is the index of its item.
-#[derive(Debug)]
-enum Down {
-    Metadata(Vec<u8>),
-    Control(Vec<u8>),
-    Body(u64, usize),
-    List(u64, Vec<u8>),
-}
-
-/// A message on its way to the server.
-#[derive(Debug)]
-enum Up {
-    Tagged(u64, Vec<u8>),
-    Control(Vec<u8>),
-}
-
-type TestSession = Session<usize, usize, usize>;
-
 /// One connection: its ends, and the messages under way.
-struct Wire {
+struct Connection {
     side: Side,
     role: Role,
-    server: TestSession,
-    client: TestSession,
-    down: VecDeque<Down>,
-    up: VecDeque<Up>,
+    server: TestEnd,
+    client: TestEnd,
+    down: Line,
+    up: Line,
     frees: FreeQueue,
     /// The next item to send, and whether the stream is over for the producer.
     next: usize,
@@ -129,7 +99,7 @@ pub(super) struct World {
     dice: Dice,
     now: Timestamp,
     /// The first has the stream.
-    wires: Vec<Wire>,
+    wires: Vec<Connection>,
     /// Items handed out, and addresses that the consumer still holds.
     taken: usize,
     held: Vec<Return>,
@@ -155,13 +125,13 @@ impl World {
             first_seq: setup.first_seq,
             ..SenderConfig::default()
         };
-        let wires = roles.iter().map(|(side, role)| Wire {
+        let wires = roles.iter().map(|(side, role)| Connection {
             side: *side,
             role: *role,
             server: Session::server(config, setup.ordered, QuietTimes::default(), START),
             client: Session::client(SenderConfig::default(), setup.ordered),
-            down: VecDeque::new(),
-            up: VecDeque::new(),
+            down: Line::new(setup.ordered),
+            up: Line::new(setup.ordered),
             frees: FreeQueue::new(Tags::default_for(*role).free_data.unwrap()),
             next: 0,
             done: false,
@@ -271,7 +241,7 @@ impl World {
         }
     }
 
-    fn stream(&mut self) -> &mut IncomingStream<usize> {
+    fn stream(&mut self) -> &mut IncomingStream<TestBody> {
         self.wires[0].client.stream_mut().unwrap()
     }
 
@@ -288,18 +258,10 @@ impl World {
         has_some
     }
 
-    fn client_up(transmit: Transmit<usize>) -> Up {
-        match transmit {
-            Transmit::Request { tag, bytes } => Up::Tagged(tag, bytes.into_vec()),
-            Transmit::Control { bytes, .. } => Up::Control(bytes),
-            _ => panic!("a client sends a body"),
-        }
-    }
-
     fn work_for_bodies(&mut self, work: BodiesWork) {
         let up = match work {
-            BodiesWork::Request { tag, bytes } => Up::Tagged(tag, bytes),
-            BodiesWork::Control(bytes) => Up::Control(bytes),
+            BodiesWork::Request { tag, bytes } => Wire::Tagged(tag, bytes),
+            BodiesWork::Control(bytes) => Wire::Control(bytes),
             BodiesWork::Expect { packed, list, .. } => {
                 return assert!(packed % 64 == 0 && list >= 16);
             }
@@ -308,15 +270,15 @@ impl World {
             }
         };
         if !self.cut {
-            self.wires.last_mut().unwrap().up.push_back(up);
+            self.wires.last_mut().unwrap().up.push(up);
         }
     }
 
     fn drain(&mut self) {
         while let Some(transmit) = self.wires[0].client.poll_transmit() {
-            let up = Self::client_up(transmit);
+            let up = Wire::of_transmit(transmit).unwrap();
             if !self.cut {
-                self.wires[0].up.push_back(up);
+                self.wires[0].up.push(up);
             }
         }
         while let Some(event) = self.wires[0].client.poll_event(Timestamp::default) {
@@ -333,22 +295,14 @@ impl World {
         }
         for wire in &mut self.wires {
             while let Some(transmit) = wire.server.poll_transmit() {
-                let down = match transmit {
-                    Transmit::Metadata { prefix, header } => Down::Metadata(
-                        [&prefix[..], header.as_deref().unwrap_or_default()].concat(),
-                    ),
-                    Transmit::Control { bytes, .. } => Down::Control(bytes),
-                    Transmit::Request { .. } => panic!("a server asks"),
-                    Transmit::Body { tag, packed } => Down::Body(tag, packed),
-                    Transmit::List { tag, bytes } => Down::List(tag, bytes.into_vec()),
-                    Transmit::Disconnect { reason } => {
+                match Wire::of_transmit(transmit) {
+                    Ok(down) => wire.down.push(down),
+                    Err(reason) => {
                         // Rule E7: a baseline peer learns no more than this.
                         assert!(matches!(self.setup.fate, Fate::Fails(_)), "{reason}");
                         wire.closing = true;
-                        continue;
                     }
-                };
-                wire.down.push_back(down);
+                }
             }
             while let Some(event) = wire.server.poll_event(Timestamp::default) {
                 match event {
@@ -469,7 +423,10 @@ impl World {
             }
             (_, false) => OutBody::Packed {
                 len,
-                payload: wire.next,
+                payload: TestBody {
+                    item: wire.next,
+                    len,
+                },
             },
         };
         match item.dictionary {
@@ -487,46 +444,23 @@ impl World {
 
     fn deliver_down(&mut self) -> bool {
         let at = self.dice.roll(self.wires.len());
-        if self.wires[at].closing && self.wires[at].down.is_empty() && !self.cut {
+        if self.wires[at].closing && self.wires[at].down.len() == 0 && !self.cut {
             self.cut();
             return true;
         }
         let side = self.wires[at].side;
         let may_read = self.stream().may_read(side);
         let wire = &mut self.wires[at];
-        if wire.down.is_empty() || !may_read || wire.client.is_full() {
+        if !may_read || wire.client.is_full() {
             return false;
         }
-        // Control messages keep their order among themselves on every transport.
-        let index = match self.setup.ordered {
-            true => 0,
-            false => self.dice.roll(wire.down.len()),
-        };
-        let first_control = wire
+        if !wire
             .down
-            .iter()
-            .position(|down| matches!(down, Down::Control(_)));
-        let index = match wire.down[index] {
-            Down::Control(_) => first_control.unwrap(),
-            _ => index,
-        };
-        let down = wire.down.remove(index).unwrap();
+            .deliver(&mut self.dice, self.now, &mut wire.client)
+        {
+            return false;
+        }
         self.delivered += 1;
-        let message = match down {
-            Down::Metadata(bytes) => InMessage::Metadata(bytes.into()),
-            Down::Control(bytes) => InMessage::Control(bytes.into()),
-            Down::Body(tag, item) => InMessage::Body {
-                seq: body_of_tag(tag).unwrap().0,
-                len: self.setup.items[item].header().1,
-                memory: item,
-            },
-            Down::List(tag, bytes) => InMessage::Tagged {
-                tag,
-                bytes: bytes.into(),
-            },
-        };
-        let handled = hand_in(&mut wire.client, self.now, message).unwrap();
-        assert_eq!(handled, Handled::Done);
         let fate = self.setup.fate;
         if let Some(error) = self.stream().error()
             && error.status() != Status::Cancelled
@@ -540,17 +474,7 @@ impl World {
     fn deliver_up(&mut self) -> bool {
         let at = self.dice.roll(self.wires.len());
         let wire = &mut self.wires[at];
-        let message = match wire.up.pop_front() {
-            Some(Up::Tagged(tag, bytes)) => InMessage::Tagged {
-                tag,
-                bytes: bytes.into(),
-            },
-            Some(Up::Control(bytes)) => InMessage::Control(bytes.into()),
-            None => return false,
-        };
-        let handled = hand_in(&mut wire.server, self.now, message).unwrap();
-        assert_eq!(handled, Handled::Done);
-        true
+        wire.up.deliver(&mut self.dice, self.now, &mut wire.server)
     }
 
     fn consume(&mut self) -> bool {
@@ -579,7 +503,7 @@ impl World {
         assert_eq!(message.seq, self.setup.first_seq.wrapping_add(ahead));
         assert_eq!(message.header.bytes(), header);
         match message.body {
-            Body::Packed(memory) => assert_eq!((memory, item.lent), (self.taken, false)),
+            Body::Packed(body) => assert_eq!((body.item, item.lent), (self.taken, false)),
             Body::Lent(spans) => {
                 assert!(item.lent);
                 assert_eq!(spans, item.spans());
@@ -618,10 +542,9 @@ impl World {
         assert!(message.is_some() || !due);
         let waiting = !wire.frees.is_empty();
         let sent = message.is_some();
-        wire.up.extend(message.map(|message| match message {
-            FreeMessage::Tagged { tag, bytes } => Up::Tagged(tag, bytes),
-            FreeMessage::Control(bytes) => Up::Control(bytes),
-        }));
+        if let Some(message) = message {
+            wire.up.push(Wire::of_free(message));
+        }
         sent || waiting
     }
 
@@ -726,24 +649,6 @@ impl std::fmt::Debug for World {
     }
 }
 
-/// Hands a message of its own bytes to a session.
-pub(super) fn hand_in<P, K, B>(
-    session: &mut Session<P, K, B>,
-    now: Timestamp,
-    message: InMessage<Bytes, B>,
-) -> Result<Handled, Error> {
-    let message = match message {
-        InMessage::Metadata(ref bytes) => InMessage::Metadata(&**bytes),
-        InMessage::Tagged { tag, ref bytes } => InMessage::Tagged {
-            tag,
-            bytes: &**bytes,
-        },
-        InMessage::Body { seq, len, memory } => InMessage::Body { seq, len, memory },
-        InMessage::Control(ref bytes) => InMessage::Control(&**bytes),
-    };
-    session.handle(now, message)
-}
-
 mod properties {
     use proptest::prelude::*;
 
@@ -805,9 +710,9 @@ mod properties {
     }
 
     proptest! {
-        /// Rules M4, M6, D1, D5, E5, F2, F3: with any order of arrival and any first number, a
+        /// Rules M4, M6, D1, D5, E5, F2, F3, F5: with any order of arrival and any first number, a
         /// stream arrives complete, in order and exact. Credit is never exceeded and never stops
-        /// the stream for good. Every lend comes back.
+        /// the stream for good. Every lend comes back, and no return waits longer than it may.
         #[test]
         fn streams_arrive_whole(setup in setups(Just(Fate::Whole))) {
             run(setup);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::error::Status;
-use crate::proto::link::hand_in;
+use crate::proto::wires::hand_in;
 use crate::proto::{
     Bytes, Credit, FEATURE_IN_PLACE, FEATURE_RETURN, Grant, PutStage, Receiver, ReceiverConfig,
     Role, SideConfig, StreamInfo, Tags, Verb,
