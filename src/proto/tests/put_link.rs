@@ -1,17 +1,19 @@
 //! A client's session that puts and a server's session that takes, on a simulated link, which
 //! delays, reorders and cuts. A seed gives every choice, so a failure can be replayed.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::proto::testing::{batch, schema};
+use crate::proto::wires::{Dice, Line, TestEnd, Wire};
 use crate::proto::{
-    Body, Bytes, FEATURE_IN_PLACE, FEATURE_RETURN, FreeMessage, FreeQueue, OutBody, PutStage,
-    Receiver, ReceiverConfig, Return, SideConfig, Span, Tags, Verb, body_of_tag,
+    FEATURE_IN_PLACE, FEATURE_RETURN, PutStage, Receiver, ReceiverConfig, SideConfig, Tags, Verb,
 };
+use direction::{Direction, Table};
+
+#[path = "direction.rs"]
+mod direction;
 
 /// How a put ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,20 +33,9 @@ enum PutFate {
 #[derive(Debug, Clone)]
 struct PutSetup {
     seed: u64,
-    /// Lengths of the batches' bodies, and whether they are lent.
-    batches: Vec<(u64, bool)>,
-    window: Credit,
+    table: Table,
     ordered: bool,
     fate: PutFate,
-}
-
-/// A message of either direction. The payload of a packed body is the number of its batch.
-#[derive(Debug, Clone)]
-enum Wire {
-    Metadata(Vec<u8>),
-    Control(Vec<u8>),
-    Tagged(u64, Vec<u8>),
-    Body(u64, usize),
 }
 
 /// How far the server's host has come.
@@ -58,23 +49,16 @@ enum HostState {
 
 struct PutWorld {
     setup: PutSetup,
-    dice: u64,
+    dice: Dice,
     now: Timestamp,
-    client: Session<usize, usize, usize>,
-    server: Session<usize, usize, usize>,
+    client: TestEnd,
+    server: TestEnd,
     host: HostState,
     mark: u64,
-    up: VecDeque<Wire>,
-    down: VecDeque<Wire>,
-    frees: FreeQueue,
-    held: Vec<Return>,
-    sent: usize,
-    has_schema_left: bool,
-    has_ended: bool,
-    taken: usize,
+    up: Line,
+    down: Line,
+    direction: Direction,
     deliveries: usize,
-    /// Lends, less the holds that have come back.
-    lent: usize,
 }
 
 impl PutWorld {
@@ -83,22 +67,16 @@ impl PutWorld {
         let ordered = setup.ordered;
         let times = QuietTimes::default();
         Self {
-            dice: setup.seed,
+            dice: Dice(setup.seed),
             now: Timestamp::default(),
             client: Session::client(config(), ordered),
             server: Session::server(config(), ordered, times, Timestamp::default()),
             host: HostState::Idle,
             mark: 0,
-            up: VecDeque::new(),
-            down: VecDeque::new(),
-            frees: FreeQueue::new(Tags::DEFAULT.free_data.unwrap()),
-            held: Vec::new(),
-            sent: 0,
-            has_schema_left: false,
-            has_ended: false,
-            taken: 0,
+            up: Line::new(ordered),
+            down: Line::new(ordered),
+            direction: Direction::new(setup.table.clone()),
             deliveries: 0,
-            lent: 0,
             setup,
         }
     }
@@ -115,25 +93,18 @@ impl PutWorld {
         }
     }
 
-    fn roll(&mut self, sides: usize) -> usize {
-        self.dice = (self.dice)
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.dice >> 33).unwrap() % sides.max(1)
-    }
-
     /// Runs to the end with random steps.
     fn run(&mut self) {
         self.client.ask(&self.request()).unwrap();
         self.drain();
         let mut idle = 0;
         while idle < 300 {
-            let step = match self.roll(9) {
+            let step = match self.dice.roll(9) {
                 0 | 1 => self.produce(),
                 2 | 3 => self.deliver_up(),
                 4 => self.deliver_down(),
                 5 | 6 => self.host_step(),
-                7 => self.give_back(),
+                7 => self.direction.give_back(&mut self.dice, self.now),
                 _ => self.pass_time(),
             };
             self.drain();
@@ -149,88 +120,43 @@ impl PutWorld {
     fn again(&mut self) {
         self.setup.fate = PutFate::Taken;
         self.host = HostState::Idle;
-        (self.sent, self.taken) = (0, 0);
-        (self.has_schema_left, self.has_ended) = (false, false);
+        self.direction.again();
         self.run();
     }
 
     fn produce(&mut self) -> bool {
-        if self.has_ended || self.client.ensure_streaming().is_err() {
+        if self.direction.has_ended || self.client.ensure_streaming().is_err() {
             return false;
         }
-        if !self.has_schema_left {
+        if !self.direction.has_schema_left {
             // Rule Q3: it follows the request at once.
-            self.client.sender().send_schema(schema()).unwrap();
-            self.has_schema_left = true;
-            return true;
+            return self.direction.send_schema(&mut self.client);
         }
         if self.client.put().unwrap().stage < PutStage::Granted {
             return false;
         }
-        let sender = self.client.sender();
-        if self.setup.fate == PutFate::ClientAborts(self.sent) {
-            sender.fail(Status::Provider.code(), "out of luck").unwrap();
-            self.has_ended = true;
+        if self.setup.fate == PutFate::ClientAborts(self.direction.sent) {
+            let code = Status::Provider.code();
+            self.client.sender().fail(code, "out of luck").unwrap();
+            self.direction.has_ended = true;
             return true;
         }
-        let Some(&(len, lends)) = self.setup.batches.get(self.sent) else {
-            sender.end().unwrap();
-            self.has_ended = true;
-            return true;
-        };
-        let (header, body_len) = batch(&[len]);
-        if !sender.may_pull() || !sender.admits(body_len, lends) {
-            return false;
-        }
-        let body = match lends {
-            true => OutBody::Lent {
-                spans: vec![Span {
-                    address: if len == 0 { 0 } else { 4096 },
-                    length: len,
-                }]
-                .into(),
-                hold: self.sent,
-                in_place: true,
-            },
-            false => OutBody::Packed {
-                len: body_len,
-                payload: packed(self.sent, body_len),
-            },
-        };
-        self.lent += usize::from(lends);
-        sender.send_batch(header, body_len, body).unwrap();
-        self.sent += 1;
-        true
+        self.direction.send(&mut self.client)
     }
 
     fn deliver_up(&mut self) -> bool {
-        if self.up.is_empty() || self.server.is_full() || self.server.closed().is_some() {
+        if self.server.is_full() || self.server.closed().is_some() {
             return false;
         }
-        // Control messages and requests keep their order, as on every transport.
-        let loose = |wire: &Wire| matches!(wire, Wire::Metadata(_) | Wire::Body(..));
-        let mut index = 0;
-        if !self.setup.ordered {
-            index = self.roll(self.up.len());
-            if !loose(&self.up[index]) {
-                index = self.up.iter().position(|wire| !loose(wire)).unwrap();
-            }
-        }
-        let wire = self.up.remove(index).unwrap();
-        self.deliveries += 1;
-        let handled = hand_in(&mut self.server, self.now, message_of(wire)).unwrap();
-        assert_eq!(handled, Handled::Done);
-        true
+        let is_there = (self.up).deliver(&mut self.dice, self.now, &mut self.server);
+        self.deliveries += usize::from(is_there);
+        is_there
     }
 
     fn deliver_down(&mut self) -> bool {
-        let Some(wire) = self.down.pop_front() else {
-            return false;
-        };
-        self.deliveries += 1;
-        let handled = hand_in(&mut self.client, self.now, message_of(wire)).unwrap();
-        assert_eq!(handled, Handled::Done);
-        true
+        let is_there = (self.down).deliver(&mut self.dice, self.now, &mut self.client);
+        self.deliveries += usize::from(is_there);
+        is_there
     }
 
     /// The server's host decides, reads, and answers.
@@ -246,7 +172,7 @@ impl PutWorld {
     fn decide(&mut self) -> bool {
         let request = Request {
             features: FEATURE_IN_PLACE | FEATURE_RETURN,
-            credit: self.setup.window,
+            credit: self.setup.table.window,
             ..self.request()
         };
         let config = ReceiverConfig::new(request, SideConfig::extended(Tags::DEFAULT));
@@ -262,7 +188,7 @@ impl PutWorld {
             ..INFO
         };
         let grant = Grant {
-            credit: self.setup.window,
+            credit: self.setup.table.window,
             ..GRANT
         };
         let granted = self
@@ -298,29 +224,12 @@ impl PutWorld {
     }
 
     fn take(&mut self) -> bool {
-        let Some(stream) = self.server.stream_mut() else {
-            return false;
-        };
-        if matches!(self.setup.fate, PutFate::HostFails(after) if self.taken >= after) {
+        if matches!(self.setup.fate, PutFate::HostFails(after) if self.direction.taken >= after) {
             self.answer_failure("the disk is full");
             return true;
         }
-        let Some((message, back)) = stream.next_message() else {
-            stream.flush_credit();
-            return false;
-        };
-        // Rules M4, M6: complete, in order, exact.
-        let (len, lends) = self.setup.batches[self.taken];
-        assert_eq!(message.header.bytes(), batch(&[len]).0);
-        match message.body {
-            Body::Packed(number) => assert_eq!((number, lends), (self.taken, false)),
-            Body::Lent(_) => {
-                assert!(lends);
-                self.held.extend(back);
-            }
-        }
-        self.taken += 1;
-        true
+        let stream = self.server.stream_mut();
+        stream.is_some_and(|stream| self.direction.take(stream))
     }
 
     fn end_taking(&mut self) -> bool {
@@ -328,7 +237,7 @@ impl PutWorld {
             return false;
         };
         if stream.is_complete() {
-            let taken = self.taken as u64;
+            let taken = self.direction.taken as u64;
             let finish = self
                 .server
                 .answer(self.mark, |sender| sender.finish_taking(taken));
@@ -349,35 +258,21 @@ impl PutWorld {
         true
     }
 
-    /// The host releases some of its bodies.
-    fn give_back(&mut self) -> bool {
-        if self.held.is_empty() {
-            return false;
-        }
-        let at = self.roll(self.held.len());
-        let body = self.held.swap_remove(at);
-        self.frees.push(self.now, &body);
-        true
-    }
-
     fn pass_time(&mut self) -> bool {
         self.now = self.now.saturating_add(Duration::from_millis(3));
-        let message = self.frees.poll(self.now);
-        let is_waiting = !self.frees.is_empty();
-        let is_said = message.is_some();
-        self.down.extend(message.map(|message| match message {
-            FreeMessage::Tagged { tag, bytes } => Wire::Tagged(tag, bytes),
-            FreeMessage::Control(bytes) => Wire::Control(bytes),
-        }));
-        is_said || is_waiting
+        self.direction.pass_time(self.now, &mut self.down)
     }
 
     fn drain(&mut self) {
-        self.up.extend(transmits(&mut self.client));
-        self.down.extend(transmits(&mut self.server));
+        while let Some(transmit) = self.client.poll_transmit() {
+            self.up.push(Wire::of_transmit(transmit).unwrap());
+        }
+        while let Some(transmit) = self.server.poll_transmit() {
+            self.down.push(Wire::of_transmit(transmit).unwrap());
+        }
         while let Some(event) = self.client.poll_event(Timestamp::default) {
             match event {
-                SessionEvent::Freed(_) => self.lent -= 1,
+                SessionEvent::Freed(_) => self.direction.lent -= 1,
                 SessionEvent::Requested(_) => panic!("a client is asked"),
                 _ => {}
             }
@@ -391,7 +286,9 @@ impl PutWorld {
                     self.server.await_decision();
                     self.host = HostState::Deciding;
                 }
-                SessionEvent::Bodies(BodiesWork::Abandoned(bodies)) => self.held.extend(bodies),
+                SessionEvent::Bodies(BodiesWork::Abandoned(bodies)) => {
+                    self.direction.held.extend(bodies)
+                }
                 // Rule Q10: the server has read and dropped the rest, or closes a connection on which
                 // more may come.
                 SessionEvent::LeftOver => match self.server.rest() {
@@ -407,8 +304,11 @@ impl PutWorld {
     /// Rule F4: a cut gives every lend back.
     fn cut(&mut self) {
         let error = Error::disconnected("cut");
-        self.lent -= self.client.handle_disconnect(error.clone()).len();
-        assert_eq!((self.lent, self.client.lent_outstanding()), (0, 0));
+        self.direction.lent -= self.client.handle_disconnect(error.clone()).len();
+        assert_eq!(
+            (self.direction.lent, self.client.lent_outstanding()),
+            (0, 0)
+        );
         assert!(self.client.ensure_streaming().is_err());
         self.server.handle_disconnect(error.clone());
         assert!(self.server.ensure_streaming().is_err());
@@ -423,7 +323,7 @@ impl PutWorld {
         let stage = self.client.put().unwrap().stage;
         let outcome = self.client.put().unwrap().outcome.clone();
         let outcome = outcome.unwrap_or_else(|| panic!("deadlock: {stage:?}, {:?}", self.host));
-        let all = self.setup.batches.len();
+        let all = self.setup.table.batches.len();
         let failed_with = |text: &str| {
             let error = outcome.as_ref().unwrap_err();
             assert!(error.text().contains(text), "{error}");
@@ -434,7 +334,7 @@ impl PutWorld {
             PutFate::Refused => {
                 failed_with("not today");
                 // Rule Q2: nothing of a body has moved.
-                assert_eq!((self.sent, stage), (0, PutStage::Heard));
+                assert_eq!((self.direction.sent, stage), (0, PutStage::Heard));
             }
             PutFate::HostFails(after) if after <= all => failed_with("the disk is full"),
             PutFate::ClientAborts(at) if at <= all => failed_with("the client gave up"),
@@ -445,7 +345,10 @@ impl PutWorld {
             return self.cut();
         }
         // Rules F2, F3: every lend has come back, once; the connection is free at both ends.
-        assert_eq!((self.lent, self.client.lent_outstanding()), (0, 0));
+        assert_eq!(
+            (self.direction.lent, self.client.lent_outstanding()),
+            (0, 0)
+        );
         assert_eq!(self.client.state(), SenderState::Idle);
         assert_eq!(self.server.state(), SenderState::Idle);
         assert!(self.server.stream().is_none());
@@ -457,52 +360,6 @@ impl PutWorld {
     }
 }
 
-fn message_of(wire: Wire) -> InMessage<Bytes, usize> {
-    match wire {
-        Wire::Metadata(bytes) => InMessage::Metadata(bytes.into()),
-        Wire::Control(bytes) => InMessage::Control(bytes.into()),
-        Wire::Tagged(tag, bytes) => InMessage::Tagged {
-            tag,
-            bytes: bytes.into(),
-        },
-        Wire::Body(tag, memory) => InMessage::Body {
-            seq: body_of_tag(tag).unwrap().0,
-            len: memory_len(memory),
-            memory: memory_number(memory),
-        },
-    }
-}
-
-/// A packed body: its number and its length.
-fn packed(number: usize, len: u64) -> usize {
-    number | usize::try_from(len).unwrap() << 16
-}
-
-fn memory_number(memory: usize) -> usize {
-    memory & 0xffff
-}
-
-fn memory_len(memory: usize) -> u64 {
-    (memory >> 16) as u64
-}
-
-fn transmits(session: &mut Session<usize, usize, usize>) -> Vec<Wire> {
-    let next = || {
-        Some(match session.poll_transmit()? {
-            Transmit::Metadata { prefix, header } => {
-                Wire::Metadata([&prefix[..], header.as_deref().unwrap_or_default()].concat())
-            }
-            Transmit::Control { bytes, .. } => Wire::Control(bytes),
-            Transmit::Request { tag, bytes } | Transmit::List { tag, bytes } => {
-                Wire::Tagged(tag, bytes.into_vec())
-            }
-            Transmit::Body { tag, packed } => Wire::Body(tag, packed),
-            Transmit::Disconnect { reason } => panic!("{reason}"),
-        })
-    };
-    std::iter::from_fn(next).collect()
-}
-
 fn setups(fate: impl Strategy<Value = PutFate>) -> impl Strategy<Value = PutSetup> {
     let window = (1_u64..6, prop_oneof![64_u64..2000, Just(u64::MAX)])
         .prop_map(|(batches, bytes)| Credit { batches, bytes });
@@ -510,8 +367,7 @@ fn setups(fate: impl Strategy<Value = PutFate>) -> impl Strategy<Value = PutSetu
     (any::<u64>(), batches, window, any::<bool>(), fate).prop_map(
         |(seed, batches, window, ordered, fate)| PutSetup {
             seed,
-            batches,
-            window,
+            table: Table { batches, window },
             ordered,
             fate,
         },
