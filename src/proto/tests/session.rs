@@ -624,7 +624,7 @@ fn lent_memory_keeps_a_connection() {
     assert!(!session.is_needed());
 }
 
-#[path = "put_link.rs"]
-mod put_link;
+#[path = "sending_link.rs"]
+mod sending_link;
 #[path = "session_table.rs"]
 mod table;
