@@ -132,4 +132,8 @@ impl Direction {
             .for_each(|wire| line.push(wire));
         is_said || !self.frees.is_empty()
     }
+
+    pub(super) fn has_all(&self) -> bool {
+        self.taken == self.table.batches.len()
+    }
 }
