@@ -624,6 +624,8 @@ fn lent_memory_keeps_a_connection() {
     assert!(!session.is_needed());
 }
 
+#[path = "session_rules.rs"]
+mod rules;
 #[path = "sending_link.rs"]
 mod sending_link;
 #[path = "session_table.rs"]
