@@ -72,30 +72,40 @@ fn bytes(message: &WireMessage) -> Vec<u8> {
 
 /// Carries every message both ways until neither side has one.
 fn exchange(sender: &mut BareSender, receiver: &mut BareReceiver, now: Timestamp) {
+    carry(std::slice::from_mut(sender), receiver, now);
+}
+
+/// The same for the sender of each connection.
+fn carry(senders: &mut [BareSender], receiver: &mut BareReceiver, now: Timestamp) {
+    let sides = [Side::Metadata, Side::Data];
     loop {
         let mut moved = false;
         while let Some(message) = receiver.poll_transmit(now) {
             moved = true;
+            let at = sides.iter().position(|side| *side == message.side);
+            let sender = &mut senders[at.unwrap()];
             match message.class {
                 MessageClass::Tagged => sender.handle_tagged(message.tag, &bytes(&message)),
                 _ => sender.handle_control(&bytes(&message)),
             }
             .unwrap();
         }
-        while let Some(message) = sender.poll_transmit() {
-            moved = true;
-            let bytes = bytes(&message);
-            // A failure of the server is an error here too; `next_batch` repeats it.
-            let _ = match message.class {
-                MessageClass::Metadata => receiver.handle_metadata(now, &bytes),
-                MessageClass::Tagged => receiver.handle_tagged(now, message.tag, &bytes),
-                MessageClass::Control => receiver.handle_control(now, Side::Metadata, &bytes),
-                MessageClass::Disconnect => {
-                    let reason = Error::disconnected(String::from_utf8(bytes).unwrap());
-                    receiver.handle_disconnect(Side::Metadata, &reason);
-                    Ok(())
-                }
-            };
+        for (sender, side) in senders.iter_mut().zip(sides) {
+            while let Some(message) = sender.poll_transmit() {
+                moved = true;
+                let bytes = bytes(&message);
+                // A failure of the server is an error here too; `next_batch` repeats it.
+                let _ = match message.class {
+                    MessageClass::Metadata => receiver.handle_metadata(now, &bytes),
+                    MessageClass::Tagged => receiver.handle_tagged(now, message.tag, &bytes),
+                    MessageClass::Control => receiver.handle_control(now, side, &bytes),
+                    MessageClass::Disconnect => {
+                        let reason = Error::disconnected(String::from_utf8(bytes).unwrap());
+                        receiver.handle_disconnect(side, &reason);
+                        Ok(())
+                    }
+                };
+            }
         }
         if !moved {
             return;
@@ -414,3 +424,6 @@ fn long_bodies_are_refused_by_their_headers() {
     assert_eq!(refused.status(), Status::OutOfMemory, "{refused}");
     assert!(sender.is_cancelled());
 }
+
+#[path = "connection_tests.rs"]
+mod connections;
