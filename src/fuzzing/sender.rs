@@ -70,7 +70,7 @@ fn structured(sender: &mut Sender<(), u32>, supply: &mut Supply<'_>) {
         batches: number % 16,
         bytes: number * 100,
     };
-    let control = match choice % 8 {
+    let control = match choice % 7 {
         0 => {
             let verb = Verb::from_number(supply.byte() % 7);
             let request = Request {
@@ -100,9 +100,6 @@ fn structured(sender: &mut Sender<(), u32>, supply: &mut Supply<'_>) {
             seq: 3,
             text: "why".into(),
         },
-        6 => Control::RegionForgotten {
-            id: u16::from(supply.byte() % 4) + 1,
-        },
         _ => {
             sender.incoming_over();
             return;
@@ -122,7 +119,7 @@ fn command(watch: &mut Watch, supply: &mut Supply<'_>) {
         lent_limit: 1,
         device_type: 1,
     };
-    let _ = match supply.byte() % 12 {
+    let _ = match supply.byte() % 9 {
         0 => sender.accept(INFO),
         1 => sender.refuse(-5, "no"),
         2 => sender.send_schema(schema()),
@@ -148,10 +145,7 @@ fn command(watch: &mut Watch, supply: &mut Supply<'_>) {
         5 => sender.fail(-19, "no"),
         6 => sender.grant(INFO, grant),
         7 => sender.say_result(1, b"safe"),
-        8 => sender.finish_taking(1),
-        9 => sender.announce_region(u16::from(supply.byte() % 4) + 1, &[]),
-        10 => sender.retire_region(u16::from(supply.byte() % 4) + 1),
-        _ => sender.go_away(),
+        _ => sender.finish_taking(1),
     };
 }
 

@@ -78,7 +78,7 @@ impl EndLink {
     pub fn serve_no_more(&self) {
         self.interfere(|end, effects| {
             // It fails only where the connection is over.
-            let _ = end.session.sender().go_away();
+            let _ = end.session.go_away();
             end.pump(effects);
         });
     }

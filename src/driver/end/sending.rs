@@ -110,7 +110,7 @@ impl End {
             if let Some(fd) = &notice.fd {
                 self.announced.insert(notice.id, Arc::clone(fd));
             }
-            (self.session.sender()).announce_region(notice.id, &notice.handle)?;
+            self.session.announce_region(notice.id, &notice.handle)?;
         }
         let result = step(self.session.sender());
         self.pump_unwritten(effects);

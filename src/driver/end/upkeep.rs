@@ -58,7 +58,7 @@ impl End {
 
     fn retire_regions(&mut self, ids: Vec<u16>) {
         for id in ids {
-            if let Err(error) = self.session.sender().retire_region(id) {
+            if let Err(error) = self.session.retire_region(id) {
                 tracing::error!("region {id} cannot be retired: {error}");
             }
         }

@@ -196,7 +196,7 @@ impl<P, K> Sender<P, K> {
             seq: stream.next_seq,
             text: text.to_owned(),
         };
-        self.control_out(&abort, None);
+        self.control_out(&abort);
         self.state = SenderState::Ending;
     }
 
@@ -206,7 +206,7 @@ impl<P, K> Sender<P, K> {
             && !std::mem::replace(&mut stream.cancelled, true)
         {
             let stream = stream.mark;
-            self.control_out(&Control::Cancel { stream }, None);
+            self.control_out(&Control::Cancel { stream });
         }
     }
 }

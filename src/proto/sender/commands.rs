@@ -36,7 +36,7 @@ impl<P, K> Sender<P, K> {
                 info.features |= stream.features;
             }
             let headers = self.take_answer_headers();
-            self.control_out(&Control::Stream(info, headers), None);
+            self.control_out(&Control::Stream(info, headers));
         }
         self.state = SenderState::Streaming;
         Ok(())
@@ -71,7 +71,7 @@ impl<P, K> Sender<P, K> {
         if self.awaits_pending()
             && let Some(stream) = self.stream.as_ref().map(|stream| stream.mark)
         {
-            self.control_out(&Control::Pending { stream }, None);
+            self.control_out(&Control::Pending { stream });
         }
     }
 
@@ -216,31 +216,6 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
-    /// Tells the peer about a region, before a list names an address in the region (rule E3).
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument`: the peer does not speak the extension, or the number is 0 or in use.
-    pub fn announce_region(&mut self, id: u16, handle: &[u8]) -> Result<(), Error> {
-        if self.state == SenderState::Closed || !self.extension {
-            return Err(misuse("announce_region", self.state));
-        }
-        if id == 0 || self.regions.contains_key(&id) {
-            return Err(Error::invalid_argument(format!(
-                "region number {id} is 0 or in use"
-            )));
-        }
-        self.regions.insert(id, false);
-        self.control_out(
-            &Control::Region {
-                id,
-                handle: handle.to_vec(),
-            },
-            Some(id),
-        );
-        Ok(())
-    }
-
     /// Tells the peer to read the body of the next message only after a CUDA event. `handle` opens
     /// the event. `handle` is empty if the connection has sent the handle before. Then send that
     /// message, with a lent body.
@@ -264,40 +239,7 @@ impl<P, K> Sender<P, K> {
             event,
             handle: handle.to_vec(),
         };
-        self.control_out(&ready, None);
-        Ok(())
-    }
-
-    /// Tells the peer that no list will name an address in the region again. The number of the
-    /// region is free after [`SenderEvent::RegionForgotten`].
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument`: no such region is announced.
-    pub fn retire_region(&mut self, id: u16) -> Result<(), Error> {
-        match self.regions.get_mut(&id) {
-            Some(gone) if !*gone && self.state != SenderState::Closed => *gone = true,
-            _ => {
-                return Err(Error::invalid_argument(format!(
-                    "no region {id} is announced"
-                )));
-            }
-        }
-        self.control_out(&Control::RegionGone { id }, None);
-        Ok(())
-    }
-
-    /// Tells the peer that the server takes no further request on this connection. The peer closes
-    /// the connection once the running stream has arrived completely.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument`: the peer does not speak the extension, or the connection is over.
-    pub fn go_away(&mut self) -> Result<(), Error> {
-        if self.state == SenderState::Closed || !self.extension {
-            return Err(misuse("go_away", self.state));
-        }
-        self.control_out(&Control::GoAway, None);
+        self.control_out(&ready);
         Ok(())
     }
 

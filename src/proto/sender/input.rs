@@ -159,19 +159,6 @@ impl<P, K> Sender<P, K> {
             }
             Control::Credit { stream, credit } => self.credit(*stream, *credit),
             Control::Return { stream, seqs } => self.take_numbers_back(*stream, seqs),
-            Control::RegionForgotten { id } => {
-                // Rule E3: the message acknowledges REGION_GONE and nothing else.
-                if self.regions.get(id) != Some(&true) {
-                    return Err(ProtocolError::new(
-                        "E3",
-                        format!("acknowledgement that region {id} is gone, which it is not"),
-                    ));
-                }
-                self.regions.remove(id);
-                self.events
-                    .push_back(SenderEvent::RegionForgotten { id: *id });
-                Ok(())
-            }
             Control::Abort { stream, .. } if !self.is_client => {
                 if self.stream.as_ref().is_some_and(|own| own.mark == *stream) {
                     self.incoming_over();
@@ -231,15 +218,12 @@ impl<P, K> Sender<P, K> {
         if self.extension && !self.is_client && self.stream.is_some() {
             // Only a peer with the extension can read the reason.
             let (status, text) = (Status::Protocol.code(), error.to_string());
-            self.control_out(
-                &Control::Error {
-                    status,
-                    seq: self.next_seq(),
-                    text,
-                    headers: Headers::new(),
-                },
-                None,
-            );
+            self.control_out(&Control::Error {
+                status,
+                seq: self.next_seq(),
+                text,
+                headers: Headers::new(),
+            });
         }
         self.disconnect(error.to_string());
         error

@@ -7,7 +7,7 @@ mod taking;
 mod types;
 mod window;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::error::Status;
@@ -72,8 +72,6 @@ pub struct Sender<P, K> {
     /// credit tells when the consumer has everything.
     tail: Option<(u64, CreditWindow)>,
     ledger: Ledger<K>,
-    /// Regions that the peer knows. True: the peer was told that the region is gone.
-    regions: BTreeMap<u16, bool>,
     transmits: VecDeque<Transmit<P>>,
     events: VecDeque<SenderEvent<K>>,
 }
@@ -89,7 +87,6 @@ impl<P, K> Sender<P, K> {
             stream: None,
             tail: None,
             ledger: Ledger::new(),
-            regions: BTreeMap::new(),
             transmits: VecDeque::new(),
             events: VecDeque::new(),
         }
@@ -221,10 +218,10 @@ impl<P, K> Sender<P, K> {
         self.transmits.push_back(Transmit::Disconnect { reason });
     }
 
-    fn control_out(&mut self, message: &Control, region: Option<u16>) {
+    fn control_out(&mut self, message: &Control) {
         self.transmits.push_back(Transmit::Control {
             bytes: message.encode(),
-            region,
+            region: None,
         });
     }
 
@@ -238,15 +235,12 @@ impl<P, K> Sender<P, K> {
                 Status::Provider.code()
             };
             let (seq, headers) = (self.next_seq(), self.take_answer_headers());
-            self.control_out(
-                &Control::Error {
-                    status,
-                    seq,
-                    text: text.to_owned(),
-                    headers,
-                },
-                None,
-            );
+            self.control_out(&Control::Error {
+                status,
+                seq,
+                text: text.to_owned(),
+                headers,
+            });
             self.said_last();
         } else {
             self.disconnect(error_of(status, text).text().to_owned());

@@ -27,14 +27,11 @@ impl<P, K> Sender<P, K> {
             _ => return Err(misuse("grant", state)),
         }
         let headers = self.take_answer_headers();
-        self.control_out(
-            &Control::Grant {
-                info,
-                grant,
-                headers,
-            },
-            None,
-        );
+        self.control_out(&Control::Grant {
+            info,
+            grant,
+            headers,
+        });
         // Rule Q5: the server's own stream may run already.
         if state == SenderState::Requested {
             self.state = SenderState::Taking;
@@ -60,7 +57,7 @@ impl<P, K> Sender<P, K> {
             batches,
             bytes: bytes.to_vec(),
         };
-        self.control_out(&result, None);
+        self.control_out(&result);
         Ok(())
     }
 
@@ -86,7 +83,7 @@ impl<P, K> Sender<P, K> {
             batches,
             headers,
         };
-        self.control_out(&end, None);
+        self.control_out(&end);
         self.said_last();
         Ok(())
     }

@@ -124,11 +124,6 @@ pub enum SenderEvent<K> {
     CreditChanged,
     /// The peer has returned every span of a lend.
     Freed(K),
-    /// The client has forgotten a retired region. The region's number is free again.
-    RegionForgotten {
-        /// The number.
-        id: u16,
-    },
     /// The server has read the request; its answer takes longer.
     Pending,
     /// The server takes the stream of this client: batches may go.

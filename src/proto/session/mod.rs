@@ -8,6 +8,7 @@
 mod early;
 mod inbound;
 mod putting;
+mod regions;
 mod role;
 mod stream;
 mod timing;
@@ -23,6 +24,7 @@ use crate::proto::{
 use early::EarlyMessages;
 use inbound::InboundState;
 pub use putting::{HostResult, PutProgress, PutStage};
+use regions::Regions;
 use role::{ClientRole, ServerRole, SessionRole};
 pub use stream::{BodiesWork, IncomingStream, Rest};
 pub use timing::QuietTimes;
@@ -47,6 +49,9 @@ pub struct Session<P, K, B> {
     /// The stream that comes in, until [`end_receiving`](Self::end_receiving).
     stream: Option<Box<IncomingStream<B>>>,
     early: EarlyMessages<B>,
+    regions: Regions,
+    /// Messages about the connection, which go before those of streams.
+    controls: VecDeque<Transmit<P>>,
     events: VecDeque<SessionEvent<K>>,
     closed: Option<Error>,
 }
@@ -213,6 +218,8 @@ impl<P, K, B> Session<P, K, B> {
             inbound,
             stream: None,
             early: EarlyMessages::new(),
+            regions: Regions::default(),
+            controls: VecDeque::new(),
             events: VecDeque::new(),
             closed: None,
         }
@@ -273,10 +280,11 @@ impl<P, K, B> Session<P, K, B> {
                 self.events.push_back(SessionEvent::Lost);
                 return Ok(Routed::Stream(control));
             }
-            Control::Credit { .. } | Control::Return { .. } | Control::RegionForgotten { .. }
-                if self.sender.is_extension() =>
-            {
+            Control::Credit { .. } | Control::Return { .. } if self.sender.is_extension() => {
                 self.sender.handle(&control)?;
+            }
+            Control::RegionForgotten { id } if self.sender.is_extension() => {
+                self.region_forgotten(id)?;
             }
             _ => return self.handle_by_role(control),
         }
@@ -318,14 +326,16 @@ impl<P, K, B> Session<P, K, B> {
     /// Whether there may be a message for the transport, or an event.
     pub fn has_output(&self) -> bool {
         self.sender.has_output()
+            || !self.controls.is_empty()
             || !self.events.is_empty()
             || self.stream().is_some_and(IncomingStream::has_output)
     }
 
     /// The next message for the transport.
     pub fn poll_transmit(&mut self) -> Option<Transmit<P>> {
-        if let Some(transmit) = self.sender.poll_transmit() {
-            return Some(transmit);
+        let own = (self.controls.pop_front()).or_else(|| self.sender.poll_transmit());
+        if own.is_some() {
+            return own;
         }
         Some(match self.stream.as_mut()?.poll_transmit()? {
             ReceiverTransmit::Tagged { tag, bytes, .. } => Transmit::Request {
@@ -388,7 +398,6 @@ impl<P, K, B> Session<P, K, B> {
                 Some(SessionEvent::Lost)
             }
             SenderEvent::Freed(hold) => Some(SessionEvent::Freed(hold)),
-            SenderEvent::RegionForgotten { id } => Some(SessionEvent::RegionForgotten { id }),
             SenderEvent::Pending
             | SenderEvent::Granted { .. }
             | SenderEvent::Refused { .. }

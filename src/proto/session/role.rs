@@ -136,9 +136,9 @@ impl<P, K, B> Session<P, K, B> {
         };
         let is_first = server.dismissed_at.is_none();
         let since = *server.dismissed_at.get_or_insert(now);
-        if is_first && self.sender.is_extension() {
-            // It fails only where the connection is over.
-            let _ = self.sender.go_away();
+        if is_first {
+            // It fails where the connection is over, and where the client knows no such message.
+            let _ = self.go_away();
         }
         since
     }

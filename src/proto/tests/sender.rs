@@ -947,46 +947,6 @@ fn bodies_are_checked_before_they_are_sent() {
     }
 }
 
-/// Rule E3: a region's number is free after its acknowledgement, and not before.
-#[test]
-fn regions_come_and_go() {
-    let mut sender = streaming(Role::Both, true);
-    sender.announce_region(1, &[9]).unwrap();
-    let bytes = Control::Region {
-        id: 1,
-        handle: vec![9],
-    }
-    .encode();
-    assert_eq!(
-        drain(&mut sender).0,
-        [Transmit::Control {
-            bytes,
-            region: Some(1)
-        }]
-    );
-    assert!(sender.announce_region(1, &[9]).is_err() && sender.announce_region(0, &[9]).is_err());
-    assert!(sender.retire_region(2).is_err());
-    sender.retire_region(1).unwrap();
-    assert!(sender.retire_region(1).is_err() && sender.announce_region(1, &[9]).is_err());
-    sender
-        .handle_control(&Control::RegionForgotten { id: 1 }.encode())
-        .unwrap();
-    assert_eq!(
-        drain(&mut sender).1,
-        [SenderEvent::RegionForgotten { id: 1 }]
-    );
-    sender.announce_region(1, &[9]).unwrap();
-    // Regions outlive streams.
-    sender.end().unwrap();
-    sender.retire_region(1).unwrap();
-    // A baseline peer never sees a region.
-    assert!(
-        streaming(Role::Both, false)
-            .announce_region(1, &[9])
-            .is_err()
-    );
-}
-
 /// Rule U3: a listener for one role does not know the tags of the others.
 #[test]
 fn tags_of_other_roles_are_unknown() {

@@ -129,7 +129,6 @@ fn states() -> Vec<(&'static str, TestSender)> {
             "idle_again",
             with(streaming(Role::Both, true), |sender| {
                 lend(sender);
-                sender.announce_region(7, &[]).unwrap();
                 sender.end().unwrap();
             }),
         ),
@@ -230,9 +229,6 @@ const EVENTS: &[(&str, Step)] = &[
     }),
     ("CREDIT more", |s| Ok(s.handle_control(&credit(9, 9999))?)),
     ("CREDIT less", |s| Ok(s.handle_control(&credit(0, 0))?)),
-    ("REGION_FORGOTTEN", |s| {
-        Ok(s.handle_control(&Control::RegionForgotten { id: 7 }.encode())?)
-    }),
     ("STREAM", |s| {
         Ok(s.handle_control(&Control::Stream(INFO, Headers::new()).encode())?)
     }),
@@ -311,9 +307,6 @@ const EVENTS: &[(&str, Step)] = &[
         Ok(())
     }),
     ("ask", |s| s.ask(&asks_to_put())),
-    ("announce_region", |s| s.announce_region(8, &[])),
-    ("retire_region", |s| s.retire_region(7)),
-    ("go_away", |s| s.go_away()),
 ];
 
 fn outputs(sender: &mut TestSender) -> String {

@@ -508,11 +508,39 @@ fn a_dismissed_client_ends_the_connection() {
 #[test]
 fn a_server_dismisses_once() {
     let mut session = asked(Verb::Get);
-    session.sender().accept(INFO).unwrap();
     let first = Timestamp::from_nanos(5);
     assert_eq!(session.dismiss(first), first);
     assert_eq!(session.dismiss(Timestamp::from_nanos(9)), first);
-    assert_eq!(sent(&mut session), ["STREAM", "GOAWAY"]);
+    assert_eq!(sent(&mut session), ["GOAWAY"]);
+}
+
+/// Rule E3: a region's number is free after its acknowledgement, and not before. Regions outlive
+/// streams, and a baseline peer never sees one.
+#[test]
+fn regions_come_and_go() {
+    let mut session = asked(Verb::Get);
+    session.announce_region(1, &[9]).unwrap();
+    let (id, handle) = (1, vec![9]);
+    let bytes = Control::Region { id, handle }.encode();
+    let region = Some(1);
+    assert_eq!(
+        session.poll_transmit(),
+        Some(Transmit::Control { bytes, region })
+    );
+    assert!(session.announce_region(1, &[9]).is_err() && session.announce_region(0, &[9]).is_err());
+    assert!(session.retire_region(2).is_err());
+    session.sender().refuse(-5, "no").unwrap();
+    session.retire_region(1).unwrap();
+    assert!(session.retire_region(1).is_err() && session.announce_region(1, &[9]).is_err());
+    control(&mut session, &Control::RegionForgotten { id: 1 }).unwrap();
+    let forgotten = SessionEvent::RegionForgotten { id: 1 };
+    assert_eq!(events(&mut session), [forgotten]);
+    session.announce_region(1, &[9]).unwrap();
+    let error = control(&mut session, &Control::RegionForgotten { id: 1 }).unwrap_err();
+    assert_eq!(error.rule(), Some("E3"));
+    let mut baseline = server_of(true);
+    handle_tagged(&mut baseline, tags().want_data, b"t");
+    assert!(baseline.announce_region(1, &[9]).is_err());
 }
 
 /// Rule R5, PENDING: said once for each request, to a client that wants it.
