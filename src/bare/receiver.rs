@@ -69,11 +69,13 @@ impl BareReceiver {
         let connection = || Session::client(SenderConfig::default(), is_ordered);
         let mut session = connection();
         let stream = IncomingStream::new(receiver, is_ordered);
-        session.begin_receiving(Timestamp::default(), stream)?;
+        session
+            .first_mut()
+            .begin_receiving(Timestamp::default(), stream)?;
         let bodies = is_split.then(|| {
             let mut bodies = connection();
             // They are handed on at once.
-            bodies.begin_bodies(u64::MAX);
+            bodies.first_mut().begin_bodies(u64::MAX);
             bodies
         });
         Ok(Self {
@@ -92,7 +94,7 @@ impl BareReceiver {
     /// Headers of the server's answer: headers of STREAM, then headers of ERROR.
     pub fn answer_headers(&self) -> &Headers {
         static NONE: Headers = Headers::new();
-        let stream = self.session.stream();
+        let stream = self.session.first().incoming();
         stream.map_or(&NONE, IncomingStream::answer_headers)
     }
 
@@ -169,7 +171,7 @@ impl BareReceiver {
 
     /// The state of the stream.
     pub fn state(&self) -> ReceiverState {
-        let stream = self.session.stream();
+        let stream = self.session.first().incoming();
         stream.map_or(ReceiverState::Failed, IncomingStream::state)
     }
 
@@ -201,7 +203,7 @@ impl BareReceiver {
             return Err(error.clone());
         }
         while let Some((message, back)) =
-            (self.session.stream_mut()).and_then(IncomingStream::next_message)
+            (self.session.first_mut().incoming_mut()).and_then(IncomingStream::next_message)
         {
             let batch = self.decode_message(message, back);
             self.advance();
@@ -216,7 +218,7 @@ impl BareReceiver {
             }
         }
         self.check()?;
-        let Some(stream) = self.session.stream_mut() else {
+        let Some(stream) = self.session.first_mut().incoming_mut() else {
             return Ok(NextBatch::End);
         };
         // Rule E5: the consumer waits, so it grants credit for all batches that it has taken.
@@ -228,7 +230,11 @@ impl BareReceiver {
     }
 
     fn check(&mut self) -> Result<()> {
-        let of_stream = self.session.stream_mut().and_then(IncomingStream::error);
+        let of_stream = self
+            .session
+            .first_mut()
+            .incoming_mut()
+            .and_then(IncomingStream::error);
         let error = self.failed.as_ref().or(of_stream);
         error.map_or(Ok(()), |error| Err(error.clone()))
     }
@@ -253,7 +259,7 @@ impl BareReceiver {
 
     /// The latest time for the next [`handle_timeout`](Self::handle_timeout) and polls.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        let of_stream = (self.session.stream()).and_then(IncomingStream::poll_timeout);
+        let of_stream = (self.session.first().incoming()).and_then(IncomingStream::poll_timeout);
         of_stream.into_iter().chain(self.lent.deadline()).min()
     }
 
@@ -265,7 +271,8 @@ impl BareReceiver {
         message: InMessage<&[u8], HostBuffer>,
     ) -> Result<()> {
         let is_broken = |session: &ReadingSession| {
-            (session.stream()).is_none_or(|stream| stream.state() == ReceiverState::Failed)
+            (session.first().incoming())
+                .is_none_or(|stream| stream.state() == ReceiverState::Failed)
         };
         let was_broken = is_broken(&self.session);
         let handled = self.connection(side).handle(now, message);
@@ -284,8 +291,10 @@ impl BareReceiver {
     /// Hands on to the stream what is not on its connection, or belongs to no stream elsewhere.
     fn hand_on(&mut self, now: Timestamp, side: Side, handled: Handled) -> Result<()> {
         if let Some(bodies) = &mut self.bodies {
-            let messages = bodies.take_bodies();
-            self.session.handle_bodies(now, messages, None)?;
+            let messages = bodies.first_mut().take_bodies();
+            self.session
+                .first_mut()
+                .handle_bodies(now, messages, None)?;
         }
         if let Handled::Memory(memory) = handled {
             // The host maps memory by `add_memory`. The stream knows what may come, and answers.
@@ -295,7 +304,7 @@ impl BareReceiver {
                 PeerMemory::Ready { seq, event, handle } => Control::Ready { seq, event, handle },
             };
             let message = StreamMessage::<&[u8], _>::Control(control);
-            if let Some(stream) = self.session.stream_mut() {
+            if let Some(stream) = self.session.first_mut().incoming_mut() {
                 stream.deliver(now, side, message);
             }
         }
@@ -317,19 +326,23 @@ impl BareReceiver {
     }
 
     fn change(&mut self, change: impl FnOnce(&mut IncomingStream<HostBuffer>)) {
-        self.session.stream_mut().map(change);
+        self.session.first_mut().incoming_mut().map(change);
         self.advance();
     }
 
     fn advance(&mut self) {
         // A cut counts once every batch is taken.
-        let _ = self.session.stream_mut().and_then(IncomingStream::error);
+        let _ = self
+            .session
+            .first_mut()
+            .incoming_mut()
+            .and_then(IncomingStream::error);
         while let Some(event) = self.session.poll_event(Timestamp::default) {
             if let SessionEvent::Bodies(work) = event {
                 self.work_for_bodies(work);
             }
         }
-        let Some(stream) = self.session.stream_mut() else {
+        let Some(stream) = self.session.first_mut().incoming_mut() else {
             return;
         };
         let work = stream.take_bodies_work();

@@ -97,7 +97,7 @@ impl BareSender {
 
     /// The state of the connection.
     pub fn state(&self) -> SenderState {
-        self.session.state()
+        self.session.first().state()
     }
 
     /// The last request of the client.
@@ -112,26 +112,29 @@ impl BareSender {
     ///
     /// `InvalidArgument` without a request or a stream, and for headers that are too long.
     pub fn add_headers(&mut self, headers: &Headers) -> Result<()> {
-        self.session.sender().add_answer_headers(headers)
+        self.session
+            .first_mut()
+            .sender()
+            .add_answer_headers(headers)
     }
 
     /// Whether the client has cancelled.
     pub fn is_cancelled(&self) -> bool {
-        self.session.is_serving() && self.session.ensure_streaming().is_err()
+        self.session.first().is_serving() && self.session.first().ensure_streaming().is_err()
     }
 
     /// Whether the window has room for a batch (rule E5).
     pub fn may_send(&self) -> bool {
-        self.session.state() == SenderState::Streaming
+        self.session.first().state() == SenderState::Streaming
             && self.encoder.is_some()
             && !self.ending
             && self.waiting.is_empty()
-            && self.session.room().is_none_or(WindowRoom::may_pull)
+            && self.session.first().room().is_none_or(WindowRoom::may_pull)
     }
 
     /// Number of addresses lent and not yet given back.
     pub fn lent_outstanding(&self) -> usize {
-        self.session.lent_outstanding()
+        self.session.first().lent_outstanding()
     }
 
     /// Accepts the request, and sends the schema.
@@ -143,7 +146,7 @@ impl BareSender {
     pub fn start(&mut self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
         DeviceKind(device_type).ensure_readable()?;
         let encoder = Encoder::new(schema, EncodeOptions::default())?;
-        let sender = self.session.sender();
+        let sender = self.session.first_mut().sender();
         sender.accept(StreamInfo {
             version: VERSION,
             features: 0,
@@ -163,7 +166,7 @@ impl BareSender {
     ///
     /// `InvalidArgument` without a request.
     pub fn refuse(&mut self, status: i32, text: &str) -> Result<()> {
-        self.session.sender().refuse(status, text)
+        self.session.first_mut().sender().refuse(status, text)
     }
 
     /// Sends a batch and the dictionaries that it needs.
@@ -195,10 +198,10 @@ impl BareSender {
     }
 
     fn ensure_room(&self) -> Result<()> {
-        if self.session.state() != SenderState::Streaming || self.ending {
+        if self.session.first().state() != SenderState::Streaming || self.ending {
             return Err(no_stream());
         }
-        self.session.ensure_streaming()?;
+        self.session.first().ensure_streaming()?;
         if !self.may_send() {
             return Err(Error::new(
                 Status::Busy,
@@ -215,7 +218,7 @@ impl BareSender {
     ///
     /// `InvalidArgument` without a running stream.
     pub fn end(&mut self) -> Result<()> {
-        if self.session.state() != SenderState::Streaming || self.ending {
+        if self.session.first().state() != SenderState::Streaming || self.ending {
             return Err(no_stream());
         }
         self.ending = true;
@@ -231,7 +234,7 @@ impl BareSender {
         self.waiting.clear();
         self.ending = false;
         self.encoder = None;
-        self.session.sender().fail(status, text)
+        self.session.first_mut().sender().fail(status, text)
     }
 
     /// The next message for the transport.
@@ -279,14 +282,14 @@ impl BareSender {
                 self.requested(arrived.request)?;
             }
         }
-        if self.session.state() != SenderState::Streaming {
+        if self.session.first().state() != SenderState::Streaming {
             return Ok(());
         }
-        if self.session.ensure_streaming().is_err() {
+        if self.session.first().ensure_streaming().is_err() {
             self.waiting.clear();
         }
         while let Some(message) = self.waiting.front() {
-            let room = self.session.room();
+            let room = self.session.first().room();
             if !room.is_none_or(|room| room.admits(message.body_len, false)) {
                 return Ok(());
             }
@@ -297,13 +300,13 @@ impl BareSender {
         if self.ending {
             self.ending = false;
             self.encoder = None;
-            self.session.sender().end()?;
+            self.session.first_mut().sender().end()?;
         }
         Ok(())
     }
 
     fn send(&mut self, message: EncodedMessage) -> Result<()> {
-        let sender = self.session.sender();
+        let sender = self.session.first_mut().sender();
         let body = if sender.role() == Some(Role::Metadata) {
             // Rule U3: the other connection carries the bodies.
             OutBody::Elsewhere

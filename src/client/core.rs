@@ -204,11 +204,11 @@ impl ClientCore {
         // Rule Q10: without order, messages of a stream that failed could come between those of the
         // next one.
         let is_settled = |end: &End| {
-            let is_ordered = link.profile().is_ordered || end.session.has_ended_well();
-            is_ordered && !end.session.is_asking()
+            let is_ordered = link.profile().is_ordered || end.session.first().has_ended_well();
+            is_ordered && !end.session.first().is_asking()
         };
         let Some(turner) = link.acquire() else { return };
-        if link.inspect(|end| end.session.is_receiving()) {
+        if link.inspect(|end| end.session.first().is_receiving()) {
             // The server's stream of an exchange keeps it in the end.
             return;
         }

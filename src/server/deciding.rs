@@ -32,7 +32,7 @@ impl ServerCore {
         if let ConnectionOwner::Request(turner) = &mut incoming.owner {
             turner.step_to_host(|served, _| {
                 if has_source {
-                    served.session.await_decision();
+                    served.session.first_mut().await_decision();
                 }
             });
         }

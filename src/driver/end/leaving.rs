@@ -22,7 +22,7 @@ impl EndLink {
     /// outlives a [`cut`](Self::cut); where not, it is asked again.
     pub fn end_sending(&self) -> bool {
         let reads_on = self.profile().is_read_after_close;
-        self.interfere(|served, effects| match served.session.state() {
+        self.interfere(|served, effects| match served.session.first().state() {
             _ if served.is_over() => true,
             SenderState::Requested
             | SenderState::Streaming
@@ -41,7 +41,7 @@ impl End {
         }
         // What is queued is written now, or never.
         self.writes = Writes::AtOnce;
-        if self.session.is_extension() && self.session.is_serving() {
+        if self.session.is_extension() && self.session.first().is_serving() {
             self.send_failure(error.status().code(), error.text(), effects);
         }
         self.pump(effects);
@@ -57,7 +57,7 @@ impl End {
         if self.session.is_extension() {
             return self.is_over();
         }
-        let was_served = self.session.state() == SenderState::Ended;
+        let was_served = self.session.first().state() == SenderState::Ended;
         self.connection.finish() && (!was_served || clock::since(since) >= BASELINE_WAIT)
     }
 }

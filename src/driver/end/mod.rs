@@ -206,7 +206,7 @@ impl EndLink {
 
     /// Buffers lent and not yet given back.
     pub fn lent_outstanding(&self) -> u64 {
-        self.inspect(|served| served.session.lent_outstanding() as u64)
+        self.inspect(|served| served.session.first().lent_outstanding() as u64)
     }
 
     /// Adds headers to the next answer.
@@ -216,19 +216,19 @@ impl EndLink {
     /// `InvalidArgument`: the headers are too long, or no stream is asked for or runs. Why the
     /// connection is over.
     pub fn add_answer_headers(&self, headers: &Headers) -> Result<()> {
-        self.interfere(|served, _| served.session.add_answer_headers(headers))
+        self.interfere(|served, _| served.session.first_mut().add_answer_headers(headers))
     }
 
     /// Fails if something ended the stream.
     pub fn ensure_streaming(&self) -> Result<()> {
-        self.inspect(|served| served.session.ensure_streaming())
+        self.inspect(|served| served.session.first().ensure_streaming())
     }
 
     /// Has `watch` told once the client of the stream that begins now has gone or has cancelled.
     pub fn set_watch(&self, watch: &Arc<ClientWatch>) {
         let is_lost = self.interfere(|served, _| {
             served.watch = Some(Arc::clone(watch));
-            served.session.ensure_streaming().is_err()
+            served.session.first().ensure_streaming().is_err()
         });
         if is_lost {
             watch.lost();

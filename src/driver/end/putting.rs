@@ -12,20 +12,20 @@ impl End {
     /// As [`Session::ask`](crate::proto::Session::ask), or the connection is over.
     pub fn ask(&mut self, request: &Request, effects: &mut EndEffects) -> Result<()> {
         self.session.ensure_open()?;
-        let asked = self.session.ask(request);
+        let asked = self.session.first_mut().ask(request);
         self.pump_unwritten(effects);
         self.session.ensure_open().and(asked)
     }
 
     /// Nobody waits for the server's last word any more.
     pub fn stop_asking(&mut self, effects: &mut EndEffects) {
-        self.session.stop_asking();
+        self.session.first_mut().stop_asking();
         self.pump(effects);
     }
 
     /// Tells the client that its request was read, and that the answer takes longer.
     pub fn say_pending(&mut self, effects: &mut EndEffects) {
-        self.session.say_pending();
+        self.session.first_mut().say_pending();
         self.pump(effects);
     }
 
@@ -36,7 +36,7 @@ impl End {
         answer: impl FnOnce(&mut OutSender) -> Result<()>,
         effects: &mut EndEffects,
     ) -> Result<()> {
-        let answered = self.session.answer(mark, answer);
+        let answered = self.session.first_mut().answer(mark, answer);
         self.pump_unwritten(effects);
         self.write_later(Writes::AtOnce, effects);
         self.session.ensure_open().and(answered)
@@ -87,7 +87,7 @@ impl EndLink {
     pub fn fail_taking(&self, mark: u64, status: i32, text: &str) {
         self.interfere(|end, effects| {
             // The next request may have come already.
-            if end.session.sender().mark() == Some(mark) {
+            if end.session.first_mut().sender().mark() == Some(mark) {
                 end.send_failure(status, text, effects);
             }
         });

@@ -48,7 +48,11 @@ impl End {
         effects: &mut EndEffects,
     ) {
         self.expect_bodies(gpus, early_bytes);
-        if let Err(error) = self.session.begin_receiving(clock::now(), stream) {
+        if let Err(error) = self
+            .session
+            .first_mut()
+            .begin_receiving(clock::now(), stream)
+        {
             self.close(error, effects);
         }
         self.flush_output(effects);
@@ -57,7 +61,7 @@ impl End {
     /// The bodies come in of a stream that another connection carries.
     pub fn begin_bodies(&mut self, gpus: StreamGpus<'_>, most_bytes: u64) {
         self.expect_bodies(gpus, 0);
-        self.session.begin_bodies(most_bytes);
+        self.session.first_mut().begin_bodies(most_bytes);
     }
 
     fn expect_bodies(&mut self, gpus: StreamGpus<'_>, early_bytes: u64) {
@@ -74,13 +78,13 @@ impl End {
     pub fn end_receiving(&mut self) {
         self.connection.forget_bodies();
         self.connection.end_stream();
-        self.session.end_receiving();
+        self.session.first_mut().end_receiving();
     }
 
     /// No stream comes after the last one: the connection serves the arrays that point into its
     /// memory.
     pub fn retire(&mut self, link: &Arc<EndLink>, effects: &mut EndEffects) {
-        self.session.retire();
+        self.session.first_mut().retire();
         self.kept = Kept::Retired(Arc::clone(link));
         self.let_go(effects);
     }
@@ -88,7 +92,7 @@ impl End {
     /// Ends a connection that no client has any more, unless the server still has memory of it, or
     /// owes an answer.
     pub(super) fn let_go(&mut self, effects: &mut EndEffects) {
-        if !self.session.is_needed() {
+        if !self.session.first().is_needed() {
             self.let_go_retired(effects);
         }
     }
@@ -104,7 +108,7 @@ impl End {
     /// of the stream, and then call `over`. Returns whether the connection is over already: then
     /// nothing calls `over`.
     pub fn leave_stream(&mut self, patience: Duration, over: Afterwards) -> bool {
-        if let Some(stream) = self.session.stream_mut() {
+        if let Some(stream) = self.session.first_mut().incoming_mut() {
             stream.leave(clock::now(), patience);
         }
         self.keep(Kept::Leftover(over))
@@ -112,7 +116,7 @@ impl End {
 
     /// The same, of which this connection carries the bodies, and `stream` the rest.
     pub fn leave_bodies(&mut self, stream: Arc<EndLink>, over: Afterwards) -> bool {
-        self.session.discard_bodies();
+        self.session.first_mut().discard_bodies();
         self.keep(Kept::LeftoverBodies(over, stream))
     }
 
@@ -297,7 +301,7 @@ impl End {
         now: &mut Option<Timestamp>,
         effects: &mut EndEffects,
     ) -> Result<Option<u64>> {
-        if self.session.is_full() {
+        if self.session.first().is_full() {
             // What a client says last is of no use without the client.
             return match self.session.is_server() && self.readiness().has_hung_up() {
                 true => Err(Error::disconnected("the client has closed the connection")),
@@ -364,18 +368,22 @@ impl EndEffects {
 /// has, and does for it what is to be done. No lock of a connection is held.
 pub fn hand_on_bodies(bodies: &EndLink, stream: &EndLink) {
     let (messages, closed) = bodies.interfere(|end, _| {
-        let messages = end.session.take_bodies();
+        let messages = end.session.first_mut().take_bodies();
         (messages, end.session.closed().cloned())
     });
     let work = stream.interfere(|end, effects| {
-        let handled = (end.session).handle_bodies(clock::now(), messages, closed.as_ref());
+        let handled =
+            (end.session)
+                .first_mut()
+                .handle_bodies(clock::now(), messages, closed.as_ref());
         if let Err(error) = &handled {
             end.close(error.clone(), effects);
         }
         end.flush_output(effects);
         let work = end
             .session
-            .stream_mut()
+            .first_mut()
+            .incoming_mut()
             .map(IncomingStream::take_bodies_work);
         handled.map(|()| work.unwrap_or_default())
     });

@@ -78,9 +78,9 @@ impl End {
     pub fn awaited(&self) -> Option<Awaited> {
         let room = self.room();
         let reads_on = room.may_pull().unwrap_or(true);
-        let had = self.session.host_has_had();
+        let had = self.session.first().host_has_had();
         let batches = had.or_else(|| (!reads_on).then_some(room.taken))?;
-        let lent = self.session.lent_outstanding();
+        let lent = self.session.first().lent_outstanding();
         let traffic = self.connection.traffic();
         // Bytes that come bring only a stream of the client's further.
         let received = had.map_or(0, |_| traffic.received);
@@ -90,10 +90,10 @@ impl End {
     /// Room for messages now.
     pub fn room(&self) -> SendRoom {
         SendRoom {
-            ended: self.session.ensure_streaming().err(),
+            ended: self.session.first().ensure_streaming().err(),
             is_crowded: self.is_crowded(),
-            window: self.session.room(),
-            taken: self.session.batches_taken(),
+            window: self.session.first().room(),
+            taken: self.session.first().batches_taken(),
         }
     }
 
@@ -112,7 +112,7 @@ impl End {
             }
             self.session.announce_region(notice.id, &notice.handle)?;
         }
-        let result = step(self.session.sender());
+        let result = step(self.session.first_mut().sender());
         self.pump_unwritten(effects);
         self.session.ensure_open().map(|()| result)
     }
@@ -181,7 +181,7 @@ impl End {
         if let Some(advice) = error.advice() {
             // It fails only where no request waits, or where so much advice does not fit.
             let headers = Headers::of_advice(advice);
-            let _ = self.session.add_answer_headers(&headers);
+            let _ = self.session.first_mut().add_answer_headers(&headers);
         }
         self.send_failure(error.status().code(), error.text(), effects);
     }

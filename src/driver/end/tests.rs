@@ -276,7 +276,7 @@ fn a_request_waits_for_the_holder() {
     assert_eq!(request, b"t");
     drop(turner);
     // `Nobody` takes it, by the I/O thread.
-    wait_until(|| served.inspect(|served| !served.session.has_waiting()));
+    wait_until(|| served.inspect(|served| !served.session.first().has_waiting()));
     io.shut_down();
 }
 

@@ -18,7 +18,7 @@ impl Turn for End {
     type Effects = EndEffects;
 
     fn turn(&mut self, cause: Cause, effects: &mut EndEffects) -> Wants {
-        if let Some(request) = self.session.take_waiting() {
+        if let Some(request) = self.session.first_mut().take_waiting() {
             effects.request = Some(request);
             return self.wants_and(true);
         }
@@ -49,12 +49,13 @@ impl Turn for End {
 
     fn turn_as_deputy(&mut self, cause: Cause, effects: &mut EndEffects) -> Wants {
         // The answer takes its time.
-        self.session.say_pending();
+        self.session.first_mut().say_pending();
         self.turn_without_request(cause, effects)
     }
 
     fn wants(&self) -> Wants {
-        let soon = self.session.has_waiting() || self.begins() || self.unread != Unread::Signalled;
+        let soon =
+            self.session.first().has_waiting() || self.begins() || self.unread != Unread::Signalled;
         self.wants_and(soon)
     }
 
@@ -143,7 +144,7 @@ impl Turn for End {
             Some((Some(turner), request)) => host.requested(turner, *request),
             // The thread of the last stream has taken the connection meanwhile.
             Some((None, request)) => {
-                link.interfere(|served, _| served.session.put_back(request));
+                link.interfere(|served, _| served.session.first_mut().put_back(request));
             }
             None => {}
         }
@@ -159,7 +160,7 @@ impl End {
         let wants = self.turn(cause, effects);
         match effects.request.take() {
             Some(request) => {
-                self.session.put_back(request);
+                self.session.first_mut().put_back(request);
                 self.wants()
             }
             None => wants,
@@ -168,7 +169,7 @@ impl End {
 
     /// The holder gives the connection back before it has begun the stream of `request`.
     pub fn put_back(&mut self, request: ArrivedRequest) {
-        self.session.put_back(Box::new(request));
+        self.session.first_mut().put_back(Box::new(request));
     }
 
     /// Messages of a stream that the turns send, while there is one.
@@ -257,8 +258,8 @@ impl End {
         let is_flooded = self.is_flooded();
         let queued = self.connection.traffic().queued > 0;
         // A body that waits for its holder must not end a sleep.
-        let is_held_up =
-            self.session.is_full() || (self.session.is_receiving() && self.connection.is_waiting());
+        let is_held_up = self.session.first().is_full()
+            || (self.session.first().is_receiving() && self.connection.is_waiting());
         Wants {
             read: !is_flooded && !is_held_up,
             write: is_flooded || (queued && self.writes == Writes::AtOnce),
@@ -275,7 +276,7 @@ impl End {
     pub(super) fn is_flooded(&self) -> bool {
         self.session.is_server()
             && self.connection.traffic().queued > ANSWERS_HIGH_WATER_BYTES
-            && self.session.state() != SenderState::Streaming
+            && self.session.first().state() != SenderState::Streaming
     }
 
     fn do_event(&mut self, event: SessionEvent<LentHold>, effects: &mut EndEffects) {

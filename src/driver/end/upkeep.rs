@@ -42,7 +42,8 @@ impl End {
     pub(super) fn probe_when_due(&mut self, now: Timestamp, effects: &mut EndEffects) {
         let is_due = self.probe_at.take_if(|at| *at <= now).is_some();
         if is_due
-            && (self.session.state() != SenderState::Idle || self.connection.traffic().queued > 0)
+            && (self.session.first().state() != SenderState::Idle
+                || self.connection.traffic().queued > 0)
         {
             self.probe(effects);
         }

@@ -66,7 +66,7 @@ fn end(links: &Sides<Arc<EndLink>>, home: Home) {
 pub(super) fn rest(links: &Sides<Arc<EndLink>>) -> Rest {
     match links.iter().any(|link| link.is_closed()) {
         true => Rest::Unusable,
-        false => links.metadata.inspect(|end| end.session.rest()),
+        false => links.metadata.inspect(|end| end.session.first().rest()),
     }
 }
 

@@ -15,7 +15,7 @@ impl Fetch {
         &self,
         inspect: impl FnOnce(&IncomingStream<PackedBody>) -> R,
     ) -> R {
-        let inspect = |end: &End| end.session.stream().map(inspect);
+        let inspect = |end: &End| end.session.first().incoming().map(inspect);
         self.link().inspect(inspect).unwrap_or_default()
     }
 
@@ -25,7 +25,7 @@ impl Fetch {
         change: impl FnOnce(&mut IncomingStream<PackedBody>) -> R,
     ) -> R {
         let changed = self.connections.metadata.step(|end, effects| {
-            let changed = end.session.stream_mut().map(change);
+            let changed = end.session.first_mut().incoming_mut().map(change);
             end.flush_output(effects);
             changed
         });
@@ -63,7 +63,7 @@ impl Fetch {
         let (mut came, mut taken) = metadata.step(|end, effects| {
             end.write_on(effects);
             let mut came = false;
-            if look != Look::Take || !end.session.has_message() {
+            if look != Look::Take || !end.session.first().has_message() {
                 let may_read = |session: &EndSession| may_read(session, Side::Metadata);
                 came = end.read_while(cause, may_read, effects) > 0;
             }
@@ -115,17 +115,17 @@ impl Fetch {
 }
 
 fn may_read(session: &EndSession, side: Side) -> bool {
-    let stream = session.stream();
+    let stream = session.first().incoming();
     stream.is_some_and(|stream| stream.may_read(side))
 }
 
 /// Whether a consumer has a reason to wake.
 fn is_ready(session: &EndSession, awaits_schema: bool) -> bool {
-    let stream = session.stream();
+    let stream = session.first().incoming();
     stream.is_none_or(|it| it.is_ready() || (awaits_schema && it.schema().is_some()))
 }
 
 /// The next message for the consumer, and how its lent body goes back.
 fn next_message(end: &mut End) -> Option<(Message<PackedBody>, Option<Return>)> {
-    end.session.stream_mut()?.next_message()
+    end.session.first_mut().incoming_mut()?.next_message()
 }

@@ -25,7 +25,7 @@ impl Fetch {
         {
             let batches = (state == HostState::Waits).then_some(self.stats.batches);
             for (_, connection) in self.connections.iter_mut() {
-                connection.step(|end, _| end.session.set_host_waiting(batches));
+                connection.step(|end, _| end.session.first_mut().set_host_waiting(batches));
             }
         }
     }

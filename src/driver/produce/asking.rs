@@ -68,7 +68,8 @@ impl Production {
     /// Finds something in what the server has said.
     pub fn progress<R>(&mut self, find: impl FnMut(&mut PutProgress) -> Option<R>) -> Option<R> {
         let outlet = self.outlets.first_mut()?;
-        let progress = |end: &mut End, _: &mut _| Ok(end.session.put_mut().and_then(find));
+        let progress =
+            |end: &mut End, _: &mut _| Ok(end.session.first_mut().put_mut().and_then(find));
         outlet.ask(progress).ok().flatten()
     }
 }

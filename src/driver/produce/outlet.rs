@@ -101,7 +101,7 @@ impl Outlet {
                 let result = step(placer, now, served, effects);
                 // Each read is a system call. A host that makes batches slowly must not hold up
                 // the peer's messages, nor UCX, which may need this side to move lent memory.
-                let reads = is_due || served.session.is_half_used();
+                let reads = is_due || served.session.first().is_half_used();
                 if reads {
                     served.read(Cause::Look, effects);
                 }

@@ -72,7 +72,7 @@ impl Publication {
     }
 
     fn send_some(&mut self, served: &mut End, effects: &mut EndEffects) -> Result<Progress> {
-        served.session.ensure_streaming()?;
+        served.session.first().ensure_streaming()?;
         let shared = Arc::clone(&self.table);
         let Some(table) = shared.get() else {
             return Ok(Progress::Over);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{IncomingStream, Rest, Session, SessionEvent, StreamMessage};
+use super::{IncomingStream, Rest, SessionEvent, Stream, StreamMessage};
 use crate::error::{Error, Result};
 use crate::proto::{Bytes, Control, SenderState, Side, Timestamp};
 
@@ -28,14 +28,7 @@ pub(super) enum InboundState {
     Retired,
 }
 
-impl InboundState {
-    /// Whether the peer may announce its memory: streams come in here, or have come.
-    pub(super) fn has_come(self) -> bool {
-        self != Self::Never
-    }
-}
-
-impl<P, K, B> Session<P, K, B> {
+impl<P, K, B> Stream<P, K, B> {
     /// At a server: the host decides about a stream that the client sends. The stream's messages
     /// are kept until [`begin_receiving`](Self::begin_receiving).
     pub fn await_decision(&mut self) {
@@ -49,7 +42,7 @@ impl<P, K, B> Session<P, K, B> {
     /// Of a message that has come before.
     pub fn begin_receiving(&mut self, now: Timestamp, stream: IncomingStream<B>) -> Result<()> {
         self.inbound = InboundState::Open;
-        let stream = self.stream.insert(Box::new(stream));
+        let stream = self.incoming.insert(Box::new(stream));
         if let Some(error) = &self.closed {
             stream.handle_disconnect(Side::Metadata, error);
         }
@@ -104,7 +97,7 @@ impl<P, K, B> Session<P, K, B> {
             self.deliver_here(now, Side::Data, it)
         });
         if let Some(error) = closed
-            && let Some(stream) = &mut self.stream
+            && let Some(stream) = &mut self.incoming
         {
             stream.handle_disconnect(Side::Data, error);
         }
@@ -114,7 +107,7 @@ impl<P, K, B> Session<P, K, B> {
     /// Everything of a stream has come, or nothing more comes.
     pub fn end_receiving(&mut self) {
         self.early.take();
-        self.stream = None;
+        self.incoming = None;
         if self.is_expecting() {
             self.inbound = InboundState::Idle;
         }
@@ -125,7 +118,7 @@ impl<P, K, B> Session<P, K, B> {
     /// peer's memory.
     pub fn retire(&mut self) {
         self.inbound = InboundState::Retired;
-        self.stream = None;
+        self.incoming = None;
     }
 
     /// Whether a stream comes in.
@@ -142,23 +135,23 @@ impl<P, K, B> Session<P, K, B> {
     }
 
     /// The stream that comes in.
-    pub fn stream(&self) -> Option<&IncomingStream<B>> {
-        self.stream.as_deref()
+    pub fn incoming(&self) -> Option<&IncomingStream<B>> {
+        self.incoming.as_deref()
     }
 
     /// The same, to be changed.
-    pub fn stream_mut(&mut self) -> Option<&mut IncomingStream<B>> {
-        self.stream.as_deref_mut()
+    pub fn incoming_mut(&mut self) -> Option<&mut IncomingStream<B>> {
+        self.incoming.as_deref_mut()
     }
 
     /// Whether the consumer of the stream that comes in can take a message.
     pub fn has_message(&self) -> bool {
-        (self.stream.as_ref()).is_some_and(|stream| stream.has_message())
+        (self.incoming.as_ref()).is_some_and(|stream| stream.has_message())
     }
 
     /// What is still to come of the stream.
     pub fn rest(&self) -> Rest {
-        match &self.stream {
+        match &self.incoming {
             Some(stream) if self.closed.is_none() => stream.rest(),
             _ => Rest::Unusable,
         }
@@ -166,7 +159,7 @@ impl<P, K, B> Session<P, K, B> {
 
     /// Whether so much waits for its consumer that nothing more is read (rule Q11).
     pub fn is_full(&self) -> bool {
-        self.early.is_full() || (self.stream.as_ref()).is_some_and(|stream| stream.is_full())
+        self.early.is_full() || (self.incoming.as_ref()).is_some_and(|stream| stream.is_full())
     }
 
     /// Takes a message of the stream that comes in: hands it to the stream, or keeps it while the
@@ -202,7 +195,7 @@ impl<P, K, B> Session<P, K, B> {
 
     /// Notes for the stream that comes in that a message has come.
     pub(super) fn note_message(&mut self, now: Timestamp) -> Result<()> {
-        (self.stream_mut()).map_or(Ok(()), |stream| stream.note_message(now))
+        (self.incoming_mut()).map_or(Ok(()), |stream| stream.note_message(now))
     }
 
     fn deliver_here<T: AsRef<[u8]>>(
@@ -212,7 +205,7 @@ impl<P, K, B> Session<P, K, B> {
         message: StreamMessage<T, B>,
     ) -> Result<()> {
         let is_server = self.is_server();
-        let Some(stream) = &mut self.stream else {
+        let Some(stream) = &mut self.incoming else {
             return Ok(());
         };
         stream.deliver(now, side, message);
@@ -232,42 +225,43 @@ impl<P, K, B> Session<P, K, B> {
     }
 
     /// The next event of the stream that comes in.
-    pub(super) fn poll_stream_event(&mut self) -> Option<SessionEvent<K>> {
-        let stream = self.stream.as_mut()?;
+    pub(super) fn poll_incoming(&mut self) -> Option<SessionEvent<K>> {
+        let stream = self.incoming.as_mut()?;
         if let Some(work) = stream.poll_event() {
             return Some(SessionEvent::Bodies(work));
         }
         (stream.has_just_ended()).then_some(SessionEvent::LeftOver)
     }
 
-    /// Nothing can be read now. `is_waiting`: the transport has a body that was not announced.
-    /// Returns whether the transport is to forget that body.
-    ///
-    /// # Errors
-    ///
-    /// The peer sends a body that nobody asked for; the server is being stopped.
-    pub fn nothing_came(&self, is_waiting: bool) -> Result<bool> {
-        match (is_waiting, self.inbound) {
-            (true, InboundState::Open) => match self.stream() {
-                Some(stream) if !stream.is_broken() && stream.is_split() => Ok(false),
-                Some(stream) if !stream.is_broken() => Err(Error::protocol(
-                    // Rule D1.
-                    "a large body came before its header, on one connection",
-                )),
-                _ => Ok(true),
-            },
-            // The other session announces the body.
-            (true, InboundState::Bodies) => Ok(false),
-            (true, InboundState::Retired | InboundState::Discarding) => Ok(true),
-            (true, _) => Err(self.unasked("a body")),
-            // The server waits for the client's end, so that the client loses nothing unread.
-            (false, InboundState::Idle | InboundState::Retired)
-                if self.is_dismissed() && !self.sender.is_asking() =>
-            {
-                Err(Error::disconnected("the server is being stopped"))
+    /// The transport has a body that was not announced. Returns whether the transport is to forget
+    /// that body.
+    pub(super) fn has_unannounced_body(&self) -> Result<bool> {
+        match (self.inbound, self.incoming()) {
+            (InboundState::Open, Some(incoming)) if !incoming.is_broken() => {
+                match incoming.is_split() {
+                    true => Ok(false),
+                    false => Err(Error::protocol(
+                        // Rule D1.
+                        "a large body came before its header, on one connection",
+                    )),
+                }
             }
-            (false, _) => Ok(false),
+            // The other session announces the body.
+            (InboundState::Bodies, _) => Ok(false),
+            (InboundState::Open | InboundState::Retired | InboundState::Discarding, _) => Ok(true),
+            _ => Err(self.unasked("a body")),
         }
+    }
+
+    /// At a client: whether nothing comes in, and the server owes no last word.
+    pub(super) fn is_between_streams(&self) -> bool {
+        let is_over = matches!(self.inbound, InboundState::Idle | InboundState::Retired);
+        is_over && !self.sender.is_asking()
+    }
+
+    /// Whether the peer may announce its memory: streams come in here, or have come.
+    pub(super) fn has_come(&self) -> bool {
+        self.inbound != InboundState::Never
     }
 
     /// Whether a message may come before the request to which it belongs (rule Q3).

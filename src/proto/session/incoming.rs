@@ -110,6 +110,11 @@ impl<B> IncomingStream<B> {
         }
     }
 
+    /// Sends the request, if the receiver has not: see [`Receiver::start`].
+    pub fn start(&mut self, now: Timestamp) {
+        self.receiver.start(now);
+    }
+
     /// Takes a message that has come on the connection `side`. The receiver keeps an error, which
     /// ends the stream.
     pub fn deliver<T: AsRef<[u8]>>(

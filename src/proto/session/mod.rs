@@ -1,12 +1,13 @@
 //! What one end of a connection knows of the protocol.
 //!
-//! A [`Session`] decides where each message belongs that arrives: to the connection, to the stream
-//! that this end sends, or to the [stream that comes in](IncomingStream). It has both streams, the
-//! request that waits for a holder, the answers to a client's request, and the messages that come
-//! before their stream begins.
+//! A [`Session`] decides where each message belongs that arrives: to the connection, or to a
+//! [`Stream`]. The connection has the regions, the times, and the server's dismissal. A stream has
+//! the request, what this end sends, [what the peer sends](IncomingStream), and the messages that
+//! come before their stream begins.
 
 mod early;
 mod inbound;
+mod incoming;
 mod putting;
 mod regions;
 mod role;
@@ -17,21 +18,17 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::proto::{
-    Control, Headers, ReceiverTransmit, Request, Role, Sender, SenderConfig, SenderEvent,
-    SenderState, Side, Timestamp, Transmit, WindowRoom, body_of_tag, is_answer,
-};
-use early::EarlyMessages;
-use inbound::InboundState;
+use crate::proto::{Control, Request, Role, SenderConfig, Timestamp, Transmit, body_of_tag};
+pub use incoming::{BodiesWork, IncomingStream, Rest};
 pub use putting::{HostResult, PutProgress, PutStage};
 use regions::Regions;
-use role::{ClientRole, ServerRole, SessionRole};
-pub use stream::{BodiesWork, IncomingStream, Rest};
+use role::{ServerRole, SessionRole, StreamRole};
+pub use stream::Stream;
 pub use timing::QuietTimes;
 
 /// One end of a connection.
 ///
-/// `P` and `K` are those of its [`Sender`], and `B` is that of its
+/// `P` and `K` are those of a [`Sender`](crate::proto::Sender), and `B` is that of a
 /// [`Receiver`](crate::proto::Receiver).
 ///
 /// Call order: `handle_*` for each input, or a command; then [`poll_transmit`](Self::poll_transmit)
@@ -39,21 +36,11 @@ pub use timing::QuietTimes;
 #[derive(Debug)]
 pub struct Session<P, K, B> {
     role: SessionRole,
-    sender: Sender<P, K>,
-    /// The client has cancelled the stream that was asked for last. Longer than in the sender,
-    /// which forgets a stream with its last word.
-    is_cancelled: bool,
-    /// Messages of the transport keep their order.
-    is_ordered: bool,
-    inbound: InboundState,
-    /// The stream that comes in, until [`end_receiving`](Self::end_receiving).
-    stream: Option<Box<IncomingStream<B>>>,
-    early: EarlyMessages<B>,
+    first: Stream<P, K, B>,
     regions: Regions,
     /// Messages about the connection, which go before those of streams.
     controls: VecDeque<Transmit<P>>,
     events: VecDeque<SessionEvent<K>>,
-    closed: Option<Error>,
 }
 
 /// A message that arrived. `T` has bytes, and `C` a control message (rule E3), encoded or not.
@@ -103,16 +90,6 @@ pub enum Handled {
     Done,
     /// It tells of memory of the peer's.
     Memory(PeerMemory),
-}
-
-/// Where a control message belongs.
-enum Routed {
-    /// It is dealt with.
-    Done,
-    /// It tells of memory of the peer's.
-    Memory(PeerMemory),
-    /// It belongs to the stream that comes in.
-    Stream(Control),
 }
 
 /// What a peer tells of memory that it lends.
@@ -186,11 +163,26 @@ pub enum SessionEvent<K> {
     Silent(Duration),
 }
 
+/// Where a control message belongs.
+enum Routed {
+    /// It is dealt with, but for this.
+    Here(Handled),
+    /// To a stream.
+    Stream(Control),
+}
+
 impl<P, K, B> Session<P, K, B> {
     /// The end that connected to a server.
     pub fn client(config: SenderConfig, is_ordered: bool) -> Self {
-        let role = SessionRole::Client(ClientRole::default());
-        Self::new(role, config, is_ordered, InboundState::Idle)
+        let stream = StreamRole::Client(None);
+        Self::new(
+            SessionRole::Client {
+                is_dismissed: false,
+            },
+            stream,
+            config,
+            is_ordered,
+        )
     }
 
     /// The end that accepted the connection, at `now`.
@@ -201,28 +193,27 @@ impl<P, K, B> Session<P, K, B> {
         now: Timestamp,
     ) -> Self {
         let role = SessionRole::Server(ServerRole::new(times, now));
-        Self::new(role, config, is_ordered, InboundState::Never)
+        Self::new(role, StreamRole::server(), config, is_ordered)
     }
 
-    fn new(
-        role: SessionRole,
-        config: SenderConfig,
-        is_ordered: bool,
-        inbound: InboundState,
-    ) -> Self {
+    fn new(role: SessionRole, stream: StreamRole, config: SenderConfig, is_ordered: bool) -> Self {
         Self {
             role,
-            sender: Sender::new(config),
-            is_cancelled: false,
-            is_ordered,
-            inbound,
-            stream: None,
-            early: EarlyMessages::new(),
+            first: Stream::new(stream, config, is_ordered),
             regions: Regions::default(),
             controls: VecDeque::new(),
             events: VecDeque::new(),
-            closed: None,
         }
+    }
+
+    /// The stream of number 0, which is there from the beginning.
+    pub fn first(&self) -> &Stream<P, K, B> {
+        &self.first
+    }
+
+    /// The same, to be changed.
+    pub fn first_mut(&mut self) -> &mut Stream<P, K, B> {
+        &mut self.first
     }
 
     /// Takes a message that came at `now`.
@@ -231,189 +222,94 @@ impl<P, K, B> Session<P, K, B> {
     ///
     /// The peer broke a rule, and the caller closes the connection.
     pub fn handle(&mut self, now: Timestamp, message: InMessage<&[u8], B>) -> Result<Handled> {
-        self.note_message(now)?;
+        let stream = &mut self.first;
+        stream.note_message(now)?;
         let bytes = message.held_bytes();
         let of_stream = match message {
             InMessage::Metadata(bytes) => StreamMessage::Metadata(bytes),
             InMessage::Body { seq, len, memory } => StreamMessage::Body { seq, len, memory },
             InMessage::Tagged { tag, bytes } => {
-                let is_body = self.inbound.has_come() && body_of_tag(tag).is_some();
-                if !is_body && (self.is_server() || self.sender.takes(tag)) {
-                    self.sender.handle_tagged(tag, bytes)?;
+                let is_body = stream.has_come() && body_of_tag(tag).is_some();
+                if !is_body && (stream.is_server() || stream.sender.takes(tag)) {
+                    stream.sender.handle_tagged(tag, bytes)?;
                     return Ok(Handled::Done);
                 }
                 StreamMessage::Tagged { tag, bytes }
             }
-            // Rule E3: unknown kinds are ignored.
-            InMessage::Control(bytes) => match Control::decode(bytes) {
-                Err(error) => return Err(self.sender.close(error).into()),
-                Ok(None) => return Ok(Handled::Done),
-                Ok(Some(control)) => match self.handle_control(control)? {
-                    Routed::Done => return Ok(Handled::Done),
-                    Routed::Memory(memory) => return Ok(Handled::Memory(memory)),
-                    Routed::Stream(control) => StreamMessage::Control(control),
-                },
-            },
+            InMessage::Control(bytes) => {
+                let control = match Control::decode(bytes) {
+                    Err(error) => return Err(self.first.sender.close(error).into()),
+                    // Rule E3: unknown kinds are ignored.
+                    Ok(None) => return Ok(Handled::Done),
+                    Ok(Some(control)) => control,
+                };
+                let control = match self.handle_control(control)? {
+                    Routed::Here(handled) => return Ok(handled),
+                    Routed::Stream(control) => self.first.handle_control(control)?,
+                };
+                let Some(control) = control else {
+                    return Ok(Handled::Done);
+                };
+                StreamMessage::Control(control)
+            }
         };
-        self.deliver(now, of_stream, bytes)?;
+        self.first.deliver(now, of_stream, bytes)?;
         Ok(Handled::Done)
     }
 
+    /// Takes a control message that is about the connection.
     fn handle_control(&mut self, control: Control) -> Result<Routed> {
-        let receives = self.inbound.has_come();
-        match control {
+        let receives = self.first.has_come();
+        Ok(Routed::Here(match control {
             Control::Region { id, handle } if receives => {
-                return Ok(Routed::Memory(PeerMemory::Region { id, handle }));
+                Handled::Memory(PeerMemory::Region { id, handle })
             }
             Control::RegionGone { id } if receives => {
-                return Ok(Routed::Memory(PeerMemory::RegionGone { id }));
+                Handled::Memory(PeerMemory::RegionGone { id })
             }
             Control::Ready { seq, event, handle } if receives => {
-                return Ok(Routed::Memory(PeerMemory::Ready { seq, event, handle }));
+                Handled::Memory(PeerMemory::Ready { seq, event, handle })
             }
-            Control::Abort { .. } if self.may_overtake_request() => {
-                return Ok(Routed::Stream(control));
-            }
-            Control::Abort { .. } if receives && self.is_server() => {
-                // The stream that comes in ends with it, too.
-                self.sender.handle(&control)?;
-                self.events.push_back(SessionEvent::Lost);
-                return Ok(Routed::Stream(control));
-            }
-            Control::Credit { .. } | Control::Return { .. } if self.sender.is_extension() => {
-                self.sender.handle(&control)?;
-            }
-            Control::RegionForgotten { id } if self.sender.is_extension() => {
+            Control::RegionForgotten { id } if self.first.sender.is_extension() => {
                 self.region_forgotten(id)?;
+                Handled::Done
             }
-            _ => return self.handle_by_role(control),
-        }
-        Ok(Routed::Done)
-    }
-
-    /// Takes a message that means something else at each end.
-    fn handle_by_role(&mut self, control: Control) -> Result<Routed> {
-        match &mut self.role {
-            SessionRole::Server(_) => self.sender.handle(&control)?,
-            SessionRole::Client(client) => match control {
-                Control::GoAway => client.is_dismissed = true,
-                Control::Error { .. } if self.sender.is_asking() => {
-                    // Rule Q5: it ends both streams of an exchange.
-                    self.sender.handle(&control)?;
-                    if self.inbound == InboundState::Open {
-                        return Ok(Routed::Stream(control));
-                    }
+            Control::GoAway => match &mut self.role {
+                SessionRole::Client { is_dismissed } => {
+                    *is_dismissed = true;
+                    Handled::Done
                 }
-                _ if self.sender.is_asking() && is_answer(&control) => {
-                    self.sender.handle(&control)?;
-                }
-                _ => return Ok(Routed::Stream(control)),
+                SessionRole::Server(_) => return Ok(Routed::Stream(control)),
             },
-        }
-        Ok(Routed::Done)
+            control => return Ok(Routed::Stream(control)),
+        }))
     }
 
     /// Notes that the connection is over, and gives back every lend (rule F4): see
-    /// [`Sender::handle_disconnect`]. What has come of a stream can still be taken.
+    /// [`Sender::handle_disconnect`](crate::proto::Sender::handle_disconnect). What has come of a
+    /// stream can still be taken.
     pub fn handle_disconnect(&mut self, error: Error) -> Vec<K> {
-        if let Some(stream) = &mut self.stream {
-            stream.handle_disconnect(Side::Metadata, &error);
-        }
-        self.closed = Some(error);
-        self.sender.handle_disconnect()
+        self.first.handle_disconnect(error)
     }
 
     /// Whether there may be a message for the transport, or an event.
     pub fn has_output(&self) -> bool {
-        self.sender.has_output()
-            || !self.controls.is_empty()
-            || !self.events.is_empty()
-            || self.stream().is_some_and(IncomingStream::has_output)
+        self.first.has_output() || !self.controls.is_empty() || !self.events.is_empty()
     }
 
     /// The next message for the transport.
     pub fn poll_transmit(&mut self) -> Option<Transmit<P>> {
-        let own = (self.controls.pop_front()).or_else(|| self.sender.poll_transmit());
-        if own.is_some() {
-            return own;
-        }
-        Some(match self.stream.as_mut()?.poll_transmit()? {
-            ReceiverTransmit::Tagged { tag, bytes, .. } => Transmit::Request {
-                tag,
-                bytes: bytes.into(),
-            },
-            ReceiverTransmit::Control { bytes, .. } => Transmit::Control {
-                bytes,
-                region: None,
-            },
-        })
+        (self.controls.pop_front()).or_else(|| self.first.poll_transmit())
     }
 
     /// The next event. `now` tells when a request came.
     pub fn poll_event(&mut self, now: impl Fn() -> Timestamp) -> Option<SessionEvent<K>> {
-        loop {
-            if let Some(event) = self.events.pop_front() {
-                return Some(event);
-            }
-            let Some(event) = self.sender.poll_event() else {
-                return self.poll_stream_event();
-            };
-            if let Some(event) = self.event_of(event, &now) {
-                return Some(event);
-            }
+        let event = (self.events.pop_front()).or_else(|| self.first.poll_event(now))?;
+        if let (SessionEvent::Requested(_), SessionRole::Server(server)) = (&event, &mut self.role)
+        {
+            server.quiet.requested();
         }
-    }
-
-    fn event_of(
-        &mut self,
-        event: SenderEvent<K>,
-        now: impl Fn() -> Timestamp,
-    ) -> Option<SessionEvent<K>> {
-        match event {
-            SenderEvent::CreditChanged => None,
-            SenderEvent::Requested {
-                request,
-                extension,
-                role,
-            } => {
-                self.is_cancelled = false;
-                if let SessionRole::Server(server) = &mut self.role {
-                    server.requested();
-                }
-                let request = Box::new(ArrivedRequest {
-                    request,
-                    extension,
-                    role,
-                    at: now(),
-                });
-                if self.inbound == InboundState::Open {
-                    // It waits for the end of the stream that comes in.
-                    self.put_back(request);
-                    return None;
-                }
-                Some(SessionEvent::Requested(request))
-            }
-            SenderEvent::Cancelled => {
-                self.is_cancelled = true;
-                Some(SessionEvent::Lost)
-            }
-            SenderEvent::Freed(hold) => Some(SessionEvent::Freed(hold)),
-            SenderEvent::Pending
-            | SenderEvent::Granted { .. }
-            | SenderEvent::Refused { .. }
-            | SenderEvent::Result { .. }
-            | SenderEvent::Finished { .. } => self.answered(event),
-        }
-    }
-
-    /// The sending side. An error of it changes nothing.
-    pub fn sender(&mut self) -> &mut Sender<P, K> {
-        &mut self.sender
-    }
-
-    /// The state of the sending side.
-    pub fn state(&self) -> SenderState {
-        self.sender.state()
+        Some(event)
     }
 
     /// Whether this end accepted the connection.
@@ -424,12 +320,12 @@ impl<P, K, B> Session<P, K, B> {
     /// Whether the peer reads what only our extension has (rule E1). A client lends to peers with
     /// the extension alone.
     pub fn is_extension(&self) -> bool {
-        !self.is_server() || self.sender.is_extension()
+        !self.is_server() || self.first.sender.is_extension()
     }
 
     /// Why the connection is over, once it is.
     pub fn closed(&self) -> Option<&Error> {
-        self.closed.as_ref()
+        self.first.closed.as_ref()
     }
 
     /// Fails if the connection is over.
@@ -438,63 +334,43 @@ impl<P, K, B> Session<P, K, B> {
     ///
     /// The reason.
     pub fn ensure_open(&self) -> Result<()> {
-        self.closed.clone().map_or(Ok(()), Err)
+        self.first.ensure_open()
     }
 
-    /// Fails if something ended the stream that this end sends.
+    /// At a server: asks the client to end the connection, once. Returns when it was asked first.
+    pub fn dismiss(&mut self, now: Timestamp) -> Timestamp {
+        let SessionRole::Server(server) = &mut self.role else {
+            return now;
+        };
+        let is_first = server.dismissed_at.is_none();
+        let since = *server.dismissed_at.get_or_insert(now);
+        if is_first {
+            // It fails where the connection is over, and where the client knows no such message.
+            let _ = self.go_away();
+        }
+        since
+    }
+
+    /// Whether the server serves no stream after the last one.
+    pub fn is_dismissed(&self) -> bool {
+        matches!(self.role, SessionRole::Client { is_dismissed: true })
+    }
+
+    /// Nothing can be read now. `is_waiting`: the transport has a body that was not announced.
+    /// Returns whether the transport is to forget that body.
     ///
     /// # Errors
     ///
-    /// Why the connection is over; `Cancelled`; why the server does not take the stream.
-    pub fn ensure_streaming(&self) -> Result<()> {
-        self.ensure_open()?;
-        if self.is_cancelled {
-            return Err(Error::cancelled("the client cancelled the stream"));
+    /// The peer sends a body that nobody asked for; the server is being stopped.
+    pub fn nothing_came(&self, is_waiting: bool) -> Result<bool> {
+        match is_waiting {
+            true => self.first.has_unannounced_body(),
+            // The server waits for the client's end, so that the client loses nothing unread.
+            false if self.is_dismissed() && self.first.is_between_streams() => {
+                Err(Error::disconnected("the server is being stopped"))
+            }
+            false => Ok(false),
         }
-        match self.put().and_then(PutProgress::refusal) {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        }
-    }
-
-    /// The rest of the peer's credit: see [`Sender::room`].
-    pub fn room(&self) -> Option<WindowRoom> {
-        self.sender.room()
-    }
-
-    /// Record batches that the peer has taken of the stream.
-    pub fn batches_taken(&self) -> u64 {
-        match self.role.waiting_request() {
-            // A client that asks for the next stream has done with this one.
-            Some(_) => u64::MAX,
-            None => self.sender.batches_taken(),
-        }
-    }
-
-    /// Whether half of the peer's window is used.
-    pub fn is_half_used(&self) -> bool {
-        self.sender.is_half_used()
-    }
-
-    /// Lent spans that are not yet returned.
-    pub fn lent_outstanding(&self) -> usize {
-        self.sender.lent_outstanding()
-    }
-
-    /// Whether the connection is of use to somebody though no stream runs: the peer has memory of
-    /// this end, or owes its last word.
-    pub fn is_needed(&self) -> bool {
-        self.closed.is_none() && (self.sender.lent_outstanding() > 0 || self.sender.is_asking())
-    }
-
-    /// Adds headers to the next answer.
-    ///
-    /// # Errors
-    ///
-    /// As [`Sender::add_answer_headers`], or the connection is over.
-    pub fn add_answer_headers(&mut self, headers: &Headers) -> Result<()> {
-        self.ensure_open()?;
-        self.sender.add_answer_headers(headers)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::role::SessionRole;
-use super::{Session, SessionEvent};
+use super::role::StreamRole;
+use super::{SessionEvent, Stream};
 use crate::error::{Error, Result, Status};
 use crate::proto::{Headers, Request, SenderEvent};
 
@@ -51,33 +51,33 @@ impl PutProgress {
     }
 }
 
-impl<P, K, B> Session<P, K, B> {
+impl<P, K, B> Stream<P, K, B> {
     /// At a client: asks the server to take the stream of the request.
     ///
     /// # Errors
     ///
     /// As [`Sender::ask`](crate::proto::Sender::ask); `InvalidArgument` at a server.
     pub fn ask(&mut self, request: &Request) -> Result<()> {
-        let SessionRole::Client(client) = &mut self.role else {
+        let StreamRole::Client(put) = &mut self.role else {
             return Err(Error::invalid_argument("only a client asks"));
         };
-        client.put = Some(Box::default());
+        *put = Some(Box::default());
         self.sender.ask(request)
     }
 
     /// How far the stream has come that this client has asked for last.
     pub fn put(&self) -> Option<&PutProgress> {
         match &self.role {
-            SessionRole::Client(client) => client.put.as_deref(),
-            SessionRole::Server(_) => None,
+            StreamRole::Client(put) => put.as_deref(),
+            StreamRole::Server(_) => None,
         }
     }
 
     /// The same, for the host to take results.
     pub fn put_mut(&mut self) -> Option<&mut PutProgress> {
         match &mut self.role {
-            SessionRole::Client(client) => client.put.as_deref_mut(),
-            SessionRole::Server(_) => None,
+            StreamRole::Client(put) => put.as_deref_mut(),
+            StreamRole::Server(_) => None,
         }
     }
 
@@ -102,10 +102,10 @@ impl<P, K, B> Session<P, K, B> {
     }
 
     pub(super) fn answered(&mut self, event: SenderEvent<K>) -> Option<SessionEvent<K>> {
-        let SessionRole::Client(client) = &mut self.role else {
+        let StreamRole::Client(put) = &mut self.role else {
             return None;
         };
-        let put = client.put.as_deref_mut()?;
+        let put = put.as_deref_mut()?;
         put.stage = put.stage.max(PutStage::Heard);
         match event {
             SenderEvent::Granted { grant, headers, .. } => {

@@ -95,19 +95,19 @@ impl<P, K, B> Session<P, K, B> {
 
     /// The peer has forgotten a region.
     pub(super) fn region_forgotten(&mut self, id: u16) -> Result<()> {
-        if self.sender.state() == SenderState::Closed {
+        if self.first.sender.state() == SenderState::Closed {
             return Ok(());
         }
         let forgotten = self.regions.forget(id);
-        forgotten.map_err(|error| self.sender.close(error))?;
+        forgotten.map_err(|error| self.first.sender.close(error))?;
         (self.events).push_back(SessionEvent::RegionForgotten { id });
         Ok(())
     }
 
     /// Fails if the peer does not read messages about the connection.
     fn ensure_heard(&self, call: &str) -> Result<()> {
-        let state = self.sender.state();
-        if state == SenderState::Closed || !self.sender.is_extension() {
+        let state = self.first.sender.state();
+        if state == SenderState::Closed || !self.first.sender.is_extension() {
             return Err(Error::invalid_argument(format!(
                 "{call} is not possible while the sender is {state:?}"
             )));

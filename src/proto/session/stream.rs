@@ -1,420 +1,259 @@
-//! One stream that comes in, with what its consumer has not taken.
+//! One stream of a connection: the request, what this end sends, and what the peer sends.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::Duration;
 
-use super::StreamMessage;
+use super::early::EarlyMessages;
+use super::inbound::InboundState;
+use super::role::StreamRole;
+use super::{ArrivedRequest, IncomingStream, PutProgress, SessionEvent};
 use crate::error::{Error, Result};
 use crate::proto::{
-    Body, BodyKind, Header, Headers, InBody, Message, Receiver, ReceiverEvent, ReceiverState,
-    ReceiverTransmit, Return, Side, StreamInfo, Timestamp, body_tag,
+    Control, Headers, ReceiverTransmit, Sender, SenderConfig, SenderEvent, SenderState, Side,
+    Timestamp, Transmit, WindowRoom, is_answer,
 };
 
-/// How many messages a peer may send of a stream that its consumer has left. The peer hears of that
-/// by CANCEL, so that an honest one sends hardly more than is on its way.
-const MOST_LEFT: usize = 1 << 20;
-
-/// What is still to come of a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rest {
-    /// More messages.
-    More,
-    /// Nothing: the peer has said its last word, and the connection can serve another stream.
-    Nothing,
-    /// Nothing that somebody waits for: a client has said its last word before all of its messages
-    /// came, on a connection that keeps no order.
-    Late,
-    /// The connection is over, or can serve no other stream: the peer broke a rule, or messages of
-    /// this stream could come between those of the next.
-    Unusable,
-}
-
-/// What the connection of the bodies is to do, where a stream has one of its own (rule U3).
-#[derive(Debug, PartialEq, Eq)]
-pub enum BodiesWork {
-    /// Send a request.
-    Request {
-        /// The whole tag.
-        tag: u64,
-        /// The payload.
-        bytes: Vec<u8>,
-    },
-    /// Send a control message.
-    Control(Vec<u8>),
-    /// Post receives for a body: see [`ReceiverEvent::Expect`].
-    Expect {
-        /// Number of the message.
-        seq: u32,
-        /// Length of a packed body.
-        packed: u64,
-        /// Length of an address list.
-        list: u64,
-    },
-    /// Return bodies that nobody will see.
-    Abandoned(Vec<Return>),
-}
-
-/// A stream that comes in.
+/// One stream of a connection, or all streams that follow one another under one number (rule E4).
+///
+/// `P`, `K` and `B` are those of the [`Session`](super::Session).
 #[derive(Debug)]
-pub struct IncomingStream<B> {
-    receiver: Receiver<B>,
-    /// The bodies come on a connection of their own.
-    is_split: bool,
-    /// Its connections keep the order of messages.
-    is_ordered: bool,
-    /// What the sender has said of the stream.
-    info: Option<StreamInfo>,
-    schema: Option<Arc<Header>>,
-    /// Connections that are over. The consumer first takes the messages that came before, and then
-    /// the stream fails.
-    cuts: Vec<Cut>,
-    left: Option<Left>,
-    /// For the connection of the bodies.
-    of_bodies: VecDeque<BodiesWork>,
+pub struct Stream<P, K, B> {
+    pub(super) role: StreamRole,
+    pub(super) sender: Sender<P, K>,
+    /// The client has cancelled the stream that was asked for last. Longer than in the sender,
+    /// which forgets a stream with its last word.
+    is_cancelled: bool,
+    /// Messages of the transport keep their order.
+    pub(super) is_ordered: bool,
+    pub(super) inbound: InboundState,
+    /// What the peer sends, until [`end_receiving`](Self::end_receiving).
+    pub(super) incoming: Option<Box<IncomingStream<B>>>,
+    pub(super) early: EarlyMessages<B>,
+    pub(super) events: VecDeque<SessionEvent<K>>,
+    /// Why the connection is over.
+    pub(super) closed: Option<Error>,
 }
 
-/// A connection of a stream that is over.
-#[derive(Debug)]
-struct Cut {
-    side: Side,
-    error: Error,
-    /// The receiver knows.
-    is_told: bool,
-}
-
-/// A stream that its consumer has left.
-#[derive(Debug)]
-struct Left {
-    heard: Timestamp,
-    /// How long the peer may be silent.
-    patience: Duration,
-    /// How many messages it may still send.
-    messages: usize,
-    /// The end, or the silence, was told.
-    is_told: bool,
-}
-
-impl<B> IncomingStream<B> {
-    /// `is_ordered`: all its connections keep the order of messages.
-    pub fn new(receiver: Receiver<B>, is_ordered: bool) -> Self {
+impl<P, K, B> Stream<P, K, B> {
+    pub(super) fn new(role: StreamRole, config: SenderConfig, is_ordered: bool) -> Self {
+        let inbound = match role {
+            StreamRole::Client(_) => InboundState::Idle,
+            StreamRole::Server(_) => InboundState::Never,
+        };
         Self {
-            is_split: receiver.is_split(),
-            receiver,
+            role,
+            sender: Sender::new(config),
+            is_cancelled: false,
             is_ordered,
-            info: None,
-            schema: None,
-            cuts: Vec::new(),
-            left: None,
-            of_bodies: VecDeque::new(),
+            inbound,
+            incoming: None,
+            early: EarlyMessages::new(),
+            events: VecDeque::new(),
+            closed: None,
         }
     }
 
-    /// Sends the request, if the receiver has not: see [`Receiver::start`].
-    pub fn start(&mut self, now: Timestamp) {
-        self.receiver.start(now);
+    /// Takes a control message of the stream. Returns the message if it is of what the peer sends.
+    pub(super) fn handle_control(&mut self, control: Control) -> Result<Option<Control>> {
+        match control {
+            Control::Abort { .. } if self.may_overtake_request() => return Ok(Some(control)),
+            Control::Abort { .. } if self.has_come() && self.is_server() => {
+                // What the peer sends ends with it, too.
+                self.sender.handle(&control)?;
+                self.events.push_back(SessionEvent::Lost);
+                return Ok(Some(control));
+            }
+            Control::Credit { .. } | Control::Return { .. } if self.sender.is_extension() => {
+                self.sender.handle(&control)?;
+            }
+            _ if self.is_server() => self.sender.handle(&control)?,
+            Control::Error { .. } if self.sender.is_asking() => {
+                // Rule Q5: it ends both streams of an exchange.
+                self.sender.handle(&control)?;
+                if self.inbound == InboundState::Open {
+                    return Ok(Some(control));
+                }
+            }
+            _ if self.sender.is_asking() && is_answer(&control) => self.sender.handle(&control)?,
+            _ => return Ok(Some(control)),
+        }
+        Ok(None)
     }
 
-    /// Takes a message that has come on the connection `side`. The receiver keeps an error, which
-    /// ends the stream.
-    pub fn deliver<T: AsRef<[u8]>>(
+    /// Notes that the connection is over, and gives back every lend (rule F4): see
+    /// [`Sender::handle_disconnect`]. What has come can still be taken.
+    pub(super) fn handle_disconnect(&mut self, error: Error) -> Vec<K> {
+        if let Some(incoming) = &mut self.incoming {
+            incoming.handle_disconnect(Side::Metadata, &error);
+        }
+        self.closed = Some(error);
+        self.sender.handle_disconnect()
+    }
+
+    /// Whether there may be a message for the transport, or an event.
+    pub(super) fn has_output(&self) -> bool {
+        self.sender.has_output()
+            || !self.events.is_empty()
+            || self.incoming().is_some_and(IncomingStream::has_output)
+    }
+
+    pub(super) fn poll_transmit(&mut self) -> Option<Transmit<P>> {
+        if let Some(transmit) = self.sender.poll_transmit() {
+            return Some(transmit);
+        }
+        Some(match self.incoming.as_mut()?.poll_transmit()? {
+            ReceiverTransmit::Tagged { tag, bytes, .. } => Transmit::Request {
+                tag,
+                bytes: bytes.into(),
+            },
+            ReceiverTransmit::Control { bytes, .. } => Transmit::Control {
+                bytes,
+                region: None,
+            },
+        })
+    }
+
+    /// `now` tells when a request came.
+    pub(super) fn poll_event(&mut self, now: impl Fn() -> Timestamp) -> Option<SessionEvent<K>> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let Some(event) = self.sender.poll_event() else {
+                return self.poll_incoming();
+            };
+            if let Some(event) = self.event_of(event, &now) {
+                return Some(event);
+            }
+        }
+    }
+
+    fn event_of(
         &mut self,
-        now: Timestamp,
-        side: Side,
-        message: StreamMessage<T, B>,
-    ) {
-        let _ = match message {
-            StreamMessage::Metadata(bytes) => self.receiver.handle_metadata(now, bytes.as_ref()),
-            StreamMessage::Tagged { tag, bytes } => {
-                let body = InBody::List(bytes.as_ref());
-                self.receiver.handle_body(now, tag, body)
+        event: SenderEvent<K>,
+        now: impl Fn() -> Timestamp,
+    ) -> Option<SessionEvent<K>> {
+        match event {
+            SenderEvent::CreditChanged => None,
+            SenderEvent::Requested {
+                request,
+                extension,
+                role,
+            } => {
+                self.is_cancelled = false;
+                if let StreamRole::Server(served) = &mut self.role {
+                    served.is_pending_said = false;
+                }
+                let request = Box::new(ArrivedRequest {
+                    request,
+                    extension,
+                    role,
+                    at: now(),
+                });
+                if self.inbound == InboundState::Open {
+                    // It waits for the end of the stream that comes in.
+                    self.put_back(request);
+                    return None;
+                }
+                Some(SessionEvent::Requested(request))
             }
-            StreamMessage::Body { seq, len, memory } => {
-                let tag = body_tag(seq, BodyKind::Packed);
-                let body = InBody::Packed { len, memory };
-                self.receiver.handle_body(now, tag, body)
+            SenderEvent::Cancelled => {
+                self.is_cancelled = true;
+                Some(SessionEvent::Lost)
             }
-            StreamMessage::Control(control) => self.receiver.handle(now, side, control),
-        };
+            SenderEvent::Freed(hold) => Some(SessionEvent::Freed(hold)),
+            SenderEvent::Pending
+            | SenderEvent::Granted { .. }
+            | SenderEvent::Refused { .. }
+            | SenderEvent::Result { .. }
+            | SenderEvent::Finished { .. } => self.answered(event),
+        }
     }
 
-    /// Notes that a message has come on one of its connections, whatever the message is.
+    /// What this end sends. An error of it changes nothing.
+    pub fn sender(&mut self) -> &mut Sender<P, K> {
+        &mut self.sender
+    }
+
+    /// The state of what this end sends.
+    pub fn state(&self) -> SenderState {
+        self.sender.state()
+    }
+
+    /// Whether this end accepted the connection.
+    pub(super) fn is_server(&self) -> bool {
+        matches!(self.role, StreamRole::Server(_))
+    }
+
+    /// Fails if the connection is over.
     ///
     /// # Errors
     ///
-    /// The peer goes on and on with a stream that was left.
-    pub fn note_message(&mut self, now: Timestamp) -> Result<()> {
-        let Some(left) = &mut self.left else {
-            return Ok(());
-        };
-        left.heard = now;
-        left.messages = left.messages.saturating_sub(1);
-        match left.messages {
-            0 => Err(Error::protocol(format!(
-                // Rule E4: CANCEL is answered by ERROR.
-                "the peer goes on with a cancelled stream: {MOST_LEFT} messages came after it was \
-                 left"
-            ))),
-            _ => Ok(()),
+    /// The reason.
+    pub fn ensure_open(&self) -> Result<()> {
+        self.closed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Fails if something ended the stream that this end sends.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection is over; `Cancelled`; why the server does not take the stream.
+    pub fn ensure_streaming(&self) -> Result<()> {
+        self.ensure_open()?;
+        if self.is_cancelled {
+            return Err(Error::cancelled("the client cancelled the stream"));
+        }
+        match self.put().and_then(PutProgress::refusal) {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
         }
     }
 
-    /// The next message to send on the connection of the headers.
-    pub fn poll_transmit(&mut self) -> Option<ReceiverTransmit> {
-        loop {
-            match self.receiver.poll_transmit()? {
-                ReceiverTransmit::Tagged {
-                    side: Side::Data,
-                    tag,
-                    bytes,
-                } => (self.of_bodies).push_back(BodiesWork::Request { tag, bytes }),
-                ReceiverTransmit::Control {
-                    side: Side::Data,
-                    bytes,
-                } => self.of_bodies.push_back(BodiesWork::Control(bytes)),
-                transmit => return Some(transmit),
-            }
+    /// The rest of the peer's credit: see [`Sender::room`].
+    pub fn room(&self) -> Option<WindowRoom> {
+        self.sender.room()
+    }
+
+    /// Record batches that the peer has taken of the stream.
+    pub fn batches_taken(&self) -> u64 {
+        match self.has_waiting() {
+            // A client that asks for the next stream has done with this one.
+            true => u64::MAX,
+            false => self.sender.batches_taken(),
         }
     }
 
-    /// The next thing to do on the connection of the bodies, where that is this one.
-    pub fn poll_event(&mut self) -> Option<BodiesWork> {
-        while let Some(event) = self.receiver.poll_event() {
-            match event {
-                ReceiverEvent::Stream { info, .. } => self.info = Some(info),
-                ReceiverEvent::Schema(header) => self.schema = Some(Arc::new(header)),
-                ReceiverEvent::Expect { seq, packed, list } => {
-                    (self.of_bodies).push_back(BodiesWork::Expect { seq, packed, list });
-                }
-                // Regions belong to the connection, which has dealt with them.
-                ReceiverEvent::Region { .. } | ReceiverEvent::RegionGone { .. } => {}
-            }
-        }
-        let abandoned = self.receiver.abandoned();
-        if !abandoned.is_empty() {
-            self.of_bodies.push_back(BodiesWork::Abandoned(abandoned));
-        }
-        match self.is_split {
-            true => None,
-            false => self.of_bodies.pop_front(),
-        }
+    /// Whether half of the peer's window is used.
+    pub fn is_half_used(&self) -> bool {
+        self.sender.is_half_used()
     }
 
-    /// Whether there is something to send, or to do.
-    pub fn has_output(&self) -> bool {
-        self.left.is_some() || !self.of_bodies.is_empty() || self.receiver.has_output()
+    /// Lent spans that are not yet returned.
+    pub fn lent_outstanding(&self) -> usize {
+        self.sender.lent_outstanding()
     }
 
-    /// What the connection of the bodies is to do, where that is another one.
-    pub fn take_bodies_work(&mut self) -> VecDeque<BodiesWork> {
-        std::mem::take(&mut self.of_bodies)
+    /// Whether the connection is of use to somebody though the stream does not run: the peer has
+    /// memory of this end, or owes its last word.
+    pub fn is_needed(&self) -> bool {
+        self.closed.is_none() && (self.sender.lent_outstanding() > 0 || self.sender.is_asking())
     }
 
-    /// Notes that a connection is over.
-    pub fn handle_disconnect(&mut self, side: Side, error: &Error) {
-        if self.cuts.iter().all(|cut| cut.side != side) {
-            self.cuts.push(Cut {
-                side,
-                error: error.clone(),
-                is_told: false,
-            });
-        }
+    /// Whether the peer asks for nothing, and neither side has anything to come.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sender.state() == SenderState::Idle
+            && self.sender.lent_outstanding() == 0
+            && !self.has_waiting()
+            && !self.is_expecting()
     }
 
-    /// Fails the stream if a connection is over and the consumer has taken every message.
-    fn apply_cuts(&mut self) {
-        if self.has_message() {
-            return;
-        }
-        for cut in self.cuts.iter_mut().filter(|cut| !cut.is_told) {
-            self.receiver.handle_disconnect(cut.side, &cut.error);
-            cut.is_told = true;
-        }
-    }
-
-    /// Why the stream has failed. While messages wait for the consumer, a cut is no failure.
-    pub fn error(&mut self) -> Option<&Error> {
-        self.apply_cuts();
-        self.receiver.error()
-    }
-
-    /// Notes that time has passed while the consumer waits.
-    pub fn handle_timeout(&mut self, now: Timestamp) {
-        self.receiver.handle_timeout(now);
-    }
-
-    /// When [`handle_timeout`](Self::handle_timeout) is due for a consumer that waits.
-    pub fn poll_timeout(&self) -> Option<Timestamp> {
-        self.receiver.poll_timeout()
-    }
-
-    /// The next message for the consumer, and how its lent body goes back.
-    pub fn next_message(&mut self) -> Option<(Message<B>, Option<Return>)> {
-        let message = self.receiver.next_message()?;
-        let back = match &message.body {
-            Body::Packed(_) => None,
-            Body::Lent(spans) => self.receiver.to_return(message.seq, spans),
-        };
-        Some((message, back))
-    }
-
-    /// Whether the consumer can take a message.
-    pub fn has_message(&self) -> bool {
-        self.receiver.waiting() > 0 && !self.receiver.is_held_up()
-    }
-
-    /// Number of messages that wait for the consumer.
-    pub fn waiting(&self) -> usize {
-        self.receiver.waiting()
-    }
-
-    /// Whether a consumer that waits for a message has a reason to wake.
-    pub fn is_ready(&self) -> bool {
-        let has_failed =
-            self.receiver.error().is_some() || self.cuts.iter().any(|cut| !cut.is_told);
-        self.has_message() || self.is_complete() || has_failed
-    }
-
-    /// Number of batches that the consumer can take.
-    pub fn batches_here(&self) -> usize {
-        self.receiver.batches_here()
-    }
-
-    /// Whether the stream has ended without an error and the consumer has taken every message.
-    pub fn is_complete(&self) -> bool {
-        self.receiver.is_complete()
-    }
-
-    /// Whether a client sends the stream.
-    pub fn is_of_client(&self) -> bool {
-        self.receiver.is_of_client()
-    }
-
-    /// The schema message, once it is there.
-    pub fn schema(&self) -> Option<&Arc<Header>> {
-        self.schema.as_ref()
-    }
-
-    /// What the sender has said of the stream.
-    pub fn info(&self) -> Option<&StreamInfo> {
-        self.info.as_ref()
-    }
-
-    /// Headers of the server's answers, so far.
-    pub fn answer_headers(&self) -> &Headers {
-        self.receiver.answer_headers()
-    }
-
-    /// Tells the peer of everything that was taken (rule E5).
-    pub fn flush_credit(&mut self) {
-        self.receiver.flush_credit();
-    }
-
-    /// The consumer wants no more.
-    pub fn cancel(&mut self) {
-        self.apply_cuts();
-        self.receiver.cancel();
-    }
-
-    /// The consumer has left: the rest is read and thrown away. A peer that is silent for as long
-    /// as its stall timeout, or `patience` if there is none, is not waited for.
-    pub fn leave(&mut self, now: Timestamp, patience: Duration) {
-        self.left = Some(Left {
-            heard: now,
-            patience: self.receiver.stall_timeout().unwrap_or(patience),
-            messages: MOST_LEFT,
-            is_told: false,
-        });
-    }
-
-    /// Whether a stream that its consumer has left is over, once.
-    pub fn has_just_ended(&mut self) -> bool {
-        if self.left.as_ref().is_none_or(|left| left.is_told) || self.rest() == Rest::More {
-            return false;
-        }
-        self.left.as_mut().map(|left| left.is_told = true).is_some()
-    }
-
-    /// When the peer has been silent for too long about a stream that its consumer has left.
-    pub fn silent_at(&self) -> Option<Timestamp> {
-        let left = self.left.as_ref().filter(|left| !left.is_told)?;
-        Some(left.heard.saturating_add(left.patience))
-    }
-
-    /// How long the peer has been silent, if that is too long, once.
-    pub fn take_silence(&mut self, now: Timestamp) -> Option<Duration> {
-        self.silent_at().filter(|at| *at <= now)?;
-        let left = self.left.as_mut()?;
-        left.is_told = true;
-        Some(left.patience)
-    }
-
-    /// What is still to come, on connections of which none is over.
-    pub fn rest(&self) -> Rest {
-        let is_last = self.receiver.is_over_on_wire();
-        if !self.cuts.is_empty() {
-            return Rest::Unusable;
-        }
-        if is_last && (self.is_ordered || self.receiver.is_whole()) {
-            return Rest::Nothing;
-        }
-        let is_unusable = match self.is_of_client() {
-            // It is waited for, so that it reads the server's last word.
-            true => self.is_peer_at_fault(),
-            false => !self.is_ordered || (self.state() == ReceiverState::Failed && !is_last),
-        };
-        match (is_unusable, is_last) {
-            (true, _) => Rest::Unusable,
-            (false, true) => Rest::Late,
-            (false, false) => Rest::More,
-        }
-    }
-
-    /// Whether the peer has said its last word, of which nothing more follows on this connection.
-    pub fn is_over_on_wire(&self) -> bool {
-        self.receiver.is_over_on_wire()
-    }
-
-    /// Whether more is to be read from a connection.
-    pub fn may_read(&self, side: Side) -> bool {
-        match self.state() {
-            // The answer that lent bodies wait for may be behind them.
-            ReceiverState::Ended => {
-                side == Side::Data && self.receiver.is_held_up() && self.receiver.may_read(side)
-            }
-            ReceiverState::Failed | ReceiverState::Cancelled => !self.receiver.is_over_on_wire(),
-            ReceiverState::Requested | ReceiverState::AwaitingSchema | ReceiverState::Streaming => {
-                self.receiver.may_read(side) && !self.is_full()
-            }
-        }
-    }
-
-    /// Whether nothing more is read until the consumer has taken something (rule Q11), or has ended
-    /// a stream whose peer broke a rule.
-    pub fn is_full(&self) -> bool {
-        self.is_peer_at_fault() || (self.has_message() && self.receiver.is_full())
-    }
-
-    /// Whether the peer broke a rule, or its connection was cut.
-    pub fn is_peer_at_fault(&self) -> bool {
-        self.receiver.is_peer_at_fault()
-    }
-
-    /// The state of the receiver.
-    pub fn state(&self) -> ReceiverState {
-        self.receiver.state()
-    }
-
-    /// Whether bodies of it are thrown away.
-    pub fn is_broken(&self) -> bool {
-        matches!(
-            self.state(),
-            ReceiverState::Failed | ReceiverState::Cancelled
-        )
-    }
-
-    /// Whether the bodies come on a connection of their own.
-    pub fn is_split(&self) -> bool {
-        self.is_split
+    /// Adds headers to the next answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sender::add_answer_headers`], or the connection is over.
+    pub fn add_answer_headers(&mut self, headers: &Headers) -> Result<()> {
+        self.ensure_open()?;
+        self.sender.add_answer_headers(headers)
     }
 }

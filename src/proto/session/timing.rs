@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::role::SessionRole;
 use super::{IncomingStream, Session, SessionEvent};
 use crate::error::Error;
-use crate::proto::{SenderState, Timestamp};
+use crate::proto::Timestamp;
 
 /// Times of a connection at a server.
 #[derive(Debug, Clone, Copy, Default)]
@@ -57,14 +57,14 @@ impl Wait {
 impl<P, K, B> Session<P, K, B> {
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        if self.closed.is_some() {
+        if self.closed().is_some() {
             return None;
         }
         let quiet = match &self.role {
             SessionRole::Server(server) => server.quiet.at,
-            SessionRole::Client(_) => None,
+            SessionRole::Client { .. } => None,
         };
-        let silent = self.stream().and_then(IncomingStream::silent_at);
+        let silent = self.first.incoming().and_then(IncomingStream::silent_at);
         quiet.into_iter().chain(silent).min()
     }
 
@@ -76,19 +76,18 @@ impl<P, K, B> Session<P, K, B> {
     /// `Timeout`: nothing was asked for too long, and neither side has memory of the other. The
     /// caller closes the connection.
     pub fn handle_timeout(&mut self, now: Timestamp, is_unused: bool) -> Result<(), Error> {
-        if let Some(silent) = (self.stream_mut()).and_then(|stream| stream.take_silence(now)) {
+        if let Some(silent) =
+            (self.first.incoming_mut()).and_then(|stream| stream.take_silence(now))
+        {
             self.events.push_back(SessionEvent::Silent(silent));
         }
-        let is_idle = self.sender.state() == SenderState::Idle
-            && self.sender.lent_outstanding() == 0
-            && is_unused
-            && !self.has_waiting()
-            && !self.is_expecting();
+        let is_idle = is_unused && self.first.is_idle();
+        let is_closed = self.closed().is_some();
         let SessionRole::Server(server) = &mut self.role else {
             return Ok(());
         };
         let wait = &mut server.quiet;
-        if self.closed.is_some() || wait.at.take_if(|at| *at <= now).is_none() {
+        if is_closed || wait.at.take_if(|at| *at <= now).is_none() {
             return Ok(());
         }
         if is_idle && wait.seen == Seen::Quiet {

@@ -51,14 +51,14 @@ impl Direction {
     }
 
     pub(super) fn send_schema(&mut self, end: &mut TestEnd) -> bool {
-        end.sender().send_schema(schema()).unwrap();
+        end.first_mut().sender().send_schema(schema()).unwrap();
         self.has_schema_left = true;
         true
     }
 
     /// Sends the next batch if its credit allows, or the end.
     pub(super) fn send(&mut self, end: &mut TestEnd) -> bool {
-        let sender = end.sender();
+        let sender = end.first_mut().sender();
         let Some(&(len, lends)) = self.table.batches.get(self.sent) else {
             sender.end().unwrap();
             self.has_ended = true;

@@ -184,7 +184,7 @@ impl World {
     /// The next stream on the same connection (rule E4).
     pub(super) fn again(&mut self) {
         assert!(self.is_reusable() && self.held.is_empty());
-        self.wires[0].client.end_receiving();
+        self.wires[0].client.first_mut().end_receiving();
         (self.taken, self.delivered) = (0, 0);
         (self.batches_taken, self.bytes_taken) = (0, 0);
         self.setup.fate = Fate::Whole;
@@ -222,7 +222,7 @@ impl World {
             if self.setup.separate
                 && !self.cut
                 && self.stream().state() == ReceiverState::Cancelled
-                && self.wires[0].client.rest() != Rest::More
+                && self.wires[0].client.first().rest() != Rest::More
             {
                 self.cut();
             }
@@ -235,14 +235,18 @@ impl World {
         receiver.start(self.now);
         let stream = IncomingStream::new(receiver, self.setup.ordered);
         let (first, others) = self.wires.split_first_mut().unwrap();
-        first.client.begin_receiving(self.now, stream).unwrap();
+        first
+            .client
+            .first_mut()
+            .begin_receiving(self.now, stream)
+            .unwrap();
         for wire in others {
-            wire.client.begin_bodies(u64::MAX);
+            wire.client.first_mut().begin_bodies(u64::MAX);
         }
     }
 
     fn stream(&mut self) -> &mut IncomingStream<TestBody> {
-        self.wires[0].client.stream_mut().unwrap()
+        self.wires[0].client.first_mut().incoming_mut().unwrap()
     }
 
     /// Hands on what the connection of the bodies has brought (rule U3), or its end.
@@ -250,10 +254,13 @@ impl World {
         let [first, bodies] = &mut self.wires[..] else {
             return false;
         };
-        let messages = bodies.client.take_bodies();
+        let messages = bodies.client.first_mut().take_bodies();
         let has_some = !messages.is_empty();
         self.most_handed_on = self.most_handed_on.max(messages.len());
-        let handled = first.client.handle_bodies(self.now, messages, closed);
+        let handled = first
+            .client
+            .first_mut()
+            .handle_bodies(self.now, messages, closed);
         handled.unwrap();
         has_some
     }
@@ -319,11 +326,11 @@ impl World {
                             device_id,
                             body_kinds,
                         };
-                        wire.server.sender().accept(info).unwrap();
+                        wire.server.first_mut().sender().accept(info).unwrap();
                     }
                     SessionEvent::Lost => {
                         // The stream may have ended in the same step.
-                        let sender = wire.server.sender();
+                        let sender = wire.server.first_mut().sender();
                         if sender.is_cancelled() {
                             sender.fail(Status::Cancelled.code(), "cancelled").unwrap();
                         }
@@ -353,16 +360,21 @@ impl World {
     fn produce(&mut self) -> bool {
         let at = self.dice.roll(self.wires.len());
         let wire = &mut self.wires[at];
-        if wire.done || wire.server.state() != SenderState::Streaming {
+        if wire.done || wire.server.first().state() != SenderState::Streaming {
             return false;
         }
         if !wire.schema_sent {
-            wire.server.sender().send_schema(schema()).unwrap();
+            wire.server
+                .first_mut()
+                .sender()
+                .send_schema(schema())
+                .unwrap();
             wire.schema_sent = true;
             return true;
         }
         if self.setup.fate == Fate::Fails(wire.next) {
             wire.server
+                .first_mut()
                 .sender()
                 .fail(Status::Provider.code(), "out of luck")
                 .unwrap();
@@ -370,7 +382,7 @@ impl World {
             return true;
         }
         let Some(item) = self.setup.items.get(wire.next) else {
-            wire.server.sender().end().unwrap();
+            wire.server.first_mut().sender().end().unwrap();
             wire.done = true;
             return true;
         };
@@ -380,12 +392,12 @@ impl World {
         let in_place = spared(item);
         // Works like a driver: pull when any batch may go, then send the batch and its dictionaries
         // one by one as the credit admits their sizes.
-        if !wire.pulled && !wire.server.sender().may_pull() {
-            assert!(len == 0 || in_place || !wire.server.sender().admits(len, false));
+        if !wire.pulled && !wire.server.first_mut().sender().may_pull() {
+            assert!(len == 0 || in_place || !wire.server.first_mut().sender().admits(len, false));
             return false;
         }
         wire.pulled = true;
-        if !wire.server.sender().admits(len, in_place) {
+        if !wire.server.first_mut().sender().admits(len, in_place) {
             return false;
         }
         if self.setup.extension {
@@ -432,10 +444,16 @@ impl World {
         match item.dictionary {
             true => wire
                 .server
+                .first_mut()
                 .sender()
                 .send_dictionary(header, len, body)
                 .unwrap(),
-            false => wire.server.sender().send_batch(header, len, body).unwrap(),
+            false => wire
+                .server
+                .first_mut()
+                .sender()
+                .send_batch(header, len, body)
+                .unwrap(),
         }
         wire.pulled = item.dictionary;
         wire.next += 1;
@@ -451,7 +469,7 @@ impl World {
         let side = self.wires[at].side;
         let may_read = self.stream().may_read(side);
         let wire = &mut self.wires[at];
-        if !may_read || wire.client.is_full() {
+        if !may_read || wire.client.first().is_full() {
             return false;
         }
         if !wire
@@ -484,7 +502,7 @@ impl World {
         {
             self.stream().cancel();
             // What is still under way could come between the messages of the next stream.
-            if self.wires[0].client.rest() == Rest::Unusable {
+            if self.wires[0].client.first().rest() == Rest::Unusable {
                 self.cut();
             }
             return true;
@@ -556,7 +574,7 @@ impl World {
             for item in wire.server.handle_disconnect(reason.clone()) {
                 *wire.lent.get_mut(&item).unwrap() -= 1;
             }
-            assert_eq!(wire.server.lent_outstanding(), 0);
+            assert_eq!(wire.server.first().lent_outstanding(), 0);
             wire.down.clear();
             wire.up.clear();
             wire.frees = FreeQueue::new(1);
@@ -606,7 +624,7 @@ impl World {
                 "{:?}",
                 wire.lent
             );
-            assert_eq!(wire.server.lent_outstanding(), 0, "{self:?}");
+            assert_eq!(wire.server.first().lent_outstanding(), 0, "{self:?}");
         }
         // A pause in reading limits a peer that counts no credit.
         if !self.setup.extension && self.setup.ordered {
@@ -618,7 +636,7 @@ impl World {
 
     /// Whether the connection can carry the next stream.
     pub(super) fn is_reusable(&self) -> bool {
-        let rest = self.wires[0].client.rest();
+        let rest = self.wires[0].client.first().rest();
         rest == Rest::Nothing && !self.setup.separate && self.setup.extension
     }
 }
@@ -637,8 +655,8 @@ impl std::fmt::Debug for World {
                     .map(|w| {
                         (
                             w.next,
-                            w.server.state(),
-                            w.server.lent_outstanding(),
+                            w.server.first().state(),
+                            w.server.first().lent_outstanding(),
                             w.down.len(),
                             w.up.len(),
                         )

@@ -127,12 +127,15 @@ impl SendingWorld {
     /// Runs to the end with random steps.
     fn run(&mut self) {
         let request = self.request();
-        self.client.ask(&request).unwrap();
+        self.client.first_mut().ask(&request).unwrap();
         if self.is_exchange() {
             let config = ReceiverConfig::new(request, SideConfig::extended(Tags::DEFAULT));
             let receiver = Receiver::of_exchange(config, self.now).unwrap();
             let stream = IncomingStream::new(receiver, self.setup.ordered);
-            self.client.begin_receiving(self.now, stream).unwrap();
+            self.client
+                .first_mut()
+                .begin_receiving(self.now, stream)
+                .unwrap();
         }
         self.drain();
         let mut idle = 0;
@@ -186,8 +189,8 @@ impl SendingWorld {
                 SessionEvent::Bodies(BodiesWork::Abandoned(bodies)) => {
                     self.down.held.extend(bodies)
                 }
-                SessionEvent::LeftOver => match self.client.rest() {
-                    Rest::Nothing => self.client.end_receiving(),
+                SessionEvent::LeftOver => match self.client.first().rest() {
+                    Rest::Nothing => self.client.first_mut().end_receiving(),
                     // Rule Q10: more of it could come between the messages of the next.
                     _ => return self.cut(),
                 },
@@ -199,16 +202,16 @@ impl SendingWorld {
                 SessionEvent::Freed(_) => self.down.lent -= 1,
                 SessionEvent::Requested(request) => {
                     // Rule E4: not before everything of the stream before it has come.
-                    assert!(self.server.stream().is_none());
+                    assert!(self.server.first().incoming().is_none());
                     self.mark = request.request.mark();
-                    self.server.await_decision();
+                    self.server.first_mut().await_decision();
                     self.host = HostState::Deciding;
                 }
                 SessionEvent::Bodies(BodiesWork::Abandoned(bodies)) => self.up.held.extend(bodies),
                 // Rule Q10: the server has read and dropped the rest, or closes a connection on which
                 // more may come.
-                SessionEvent::LeftOver => match self.server.rest() {
-                    Rest::Nothing => self.server.end_receiving(),
+                SessionEvent::LeftOver => match self.server.first().rest() {
+                    Rest::Nothing => self.server.first_mut().end_receiving(),
                     Rest::Late => {
                         let holds = self.server.handle_disconnect(Error::disconnected("late"));
                         self.down.lent -= holds.len();
@@ -230,11 +233,11 @@ impl SendingWorld {
         ];
         for (end, direction) in ends {
             direction.lent -= end.handle_disconnect(error.clone()).len();
-            assert_eq!((direction.lent, end.lent_outstanding()), (0, 0));
-            assert!(end.ensure_streaming().is_err());
+            assert_eq!((direction.lent, end.first().lent_outstanding()), (0, 0));
+            assert!(end.first().ensure_streaming().is_err());
             // Rule Q4: what came before the cut can still be taken; then the stream has failed, and
             // is never finished.
-            if let Some(stream) = end.stream_mut() {
+            if let Some(stream) = end.first_mut().incoming_mut() {
                 while stream.next_message().is_some() {}
                 assert!(stream.is_complete() || stream.error().is_some());
             }
@@ -242,8 +245,8 @@ impl SendingWorld {
     }
 
     fn check(&mut self) {
-        let stage = self.client.put().unwrap().stage;
-        let outcome = self.client.put().unwrap().outcome.clone();
+        let stage = self.client.first().put().unwrap().stage;
+        let outcome = self.client.first().put().unwrap().outcome.clone();
         let outcome = outcome.unwrap_or_else(|| panic!("deadlock: {stage:?}, {:?}", self.host));
         let all = self.up.table.batches.len();
         let has_failed_with = |text: &str| {
@@ -273,15 +276,16 @@ impl SendingWorld {
         }
         // Rules F2, F3: every lend has come back, once; the connection is free at both ends.
         for (end, direction) in [(&self.client, &self.up), (&self.server, &self.down)] {
-            assert_eq!((direction.lent, end.lent_outstanding()), (0, 0));
-            assert_eq!(end.state(), SenderState::Idle);
-            assert!(end.stream().is_none());
+            assert_eq!((direction.lent, end.first().lent_outstanding()), (0, 0));
+            assert_eq!(end.first().state(), SenderState::Idle);
+            assert!(end.first().incoming().is_none());
         }
     }
 
     /// Rule Q10: whether the connection may carry the next stream.
     fn is_reusable(&self) -> bool {
-        self.client.closed().is_none() && (self.setup.ordered || self.client.has_ended_well())
+        self.client.closed().is_none()
+            && (self.setup.ordered || self.client.first().has_ended_well())
     }
 }
 

@@ -4,19 +4,23 @@ use super::*;
 
 impl SendingWorld {
     pub(super) fn produce_up(&mut self) -> bool {
-        if self.up.has_ended || self.client.ensure_streaming().is_err() {
+        if self.up.has_ended || self.client.first().ensure_streaming().is_err() {
             return false;
         }
         if !self.up.has_schema_left {
             // Rule Q3: it follows the request at once.
             return self.up.send_schema(&mut self.client);
         }
-        if self.client.put().unwrap().stage < PutStage::Granted {
+        if self.client.first().put().unwrap().stage < PutStage::Granted {
             return false;
         }
         if self.setup.fate == Fate::ClientAborts(self.up.sent) {
             let code = Status::Provider.code();
-            self.client.sender().fail(code, "out of luck").unwrap();
+            self.client
+                .first_mut()
+                .sender()
+                .fail(code, "out of luck")
+                .unwrap();
             self.up.has_ended = true;
             return true;
         }
@@ -25,8 +29,8 @@ impl SendingWorld {
 
     /// The server's stream of an exchange.
     pub(super) fn produce_down(&mut self) -> bool {
-        let is_streaming = self.server.state() == SenderState::Streaming;
-        if !is_streaming || self.server.ensure_streaming().is_err() {
+        let is_streaming = self.server.first().state() == SenderState::Streaming;
+        if !is_streaming || self.server.first().ensure_streaming().is_err() {
             return false;
         }
         match self.down.has_schema_left {
@@ -37,7 +41,7 @@ impl SendingWorld {
 
     pub(super) fn deliver_up(&mut self) -> bool {
         // Rule Q11: a side reads whatever its host does, up to its window.
-        if self.server.is_full() || self.server.closed().is_some() {
+        if self.server.first().is_full() || self.server.closed().is_some() {
             return false;
         }
         let is_there = (self.up_line).deliver(&mut self.dice, self.now, &mut self.server);
@@ -46,7 +50,7 @@ impl SendingWorld {
     }
 
     pub(super) fn deliver_down(&mut self) -> bool {
-        if self.client.is_full() {
+        if self.client.first().is_full() {
             return false;
         }
         let is_there = (self.down_line).deliver(&mut self.dice, self.now, &mut self.client);
@@ -71,7 +75,10 @@ impl SendingWorld {
         let config = ReceiverConfig::new(request, SideConfig::extended(Tags::DEFAULT));
         let receiver = Receiver::of_client(config, self.now).unwrap();
         let stream = IncomingStream::new(receiver, self.setup.ordered);
-        self.server.begin_receiving(self.now, stream).unwrap();
+        self.server
+            .first_mut()
+            .begin_receiving(self.now, stream)
+            .unwrap();
         if self.setup.fate == Fate::Refused {
             self.answer_failure("not today");
             return true;
@@ -89,14 +96,16 @@ impl SendingWorld {
             credit: self.setup.up.window,
             ..GRANT
         };
-        let granted = (self.server).answer(self.mark, |sender| sender.grant(info, grant));
+        let granted = (self.server)
+            .first_mut()
+            .answer(self.mark, |sender| sender.grant(info, grant));
         if !accepts_first && self.is_exchange() {
             self.accept();
         }
         // The client may have given up.
         self.host = match granted {
             Ok(()) => HostState::Taking,
-            Err(_) if self.server.ensure_streaming().is_err() => {
+            Err(_) if self.server.first().ensure_streaming().is_err() => {
                 self.answer_failure("the client left");
                 HostState::Answered
             }
@@ -107,18 +116,22 @@ impl SendingWorld {
 
     /// Begins the server's stream of an exchange, unless the client has gone.
     fn accept(&mut self) {
-        let accepted = (self.server).answer(self.mark, |sender| sender.accept(INFO));
-        let has_gone = self.server.ensure_streaming().is_err()
+        let accepted = (self.server)
+            .first_mut()
+            .answer(self.mark, |sender| sender.accept(INFO));
+        let has_gone = self.server.first().ensure_streaming().is_err()
             || matches!(self.setup.fate, Fate::ClientAborts(_));
         assert!(accepted.is_ok() || has_gone);
     }
 
     fn answer_failure(&mut self, text: &str) {
         let code = Status::Provider.code();
-        let told = (self.server).answer(self.mark, |sender| sender.fail(code, text));
+        let told = (self.server)
+            .first_mut()
+            .answer(self.mark, |sender| sender.fail(code, text));
         // A client that has given up is told all the same.
         if told.is_err() {
-            let _ = self.server.sender().fail(code, text);
+            let _ = self.server.first_mut().sender().fail(code, text);
         }
         self.leave();
         self.host = HostState::Answered;
@@ -126,14 +139,14 @@ impl SendingWorld {
 
     /// The host wants no more of the stream.
     fn leave(&mut self) {
-        if let Some(stream) = self.server.stream_mut() {
+        if let Some(stream) = self.server.first_mut().incoming_mut() {
             stream.cancel();
             stream.leave(self.now, Duration::from_secs(60));
         }
     }
 
     fn take(&mut self) -> bool {
-        if self.server.ensure_streaming().is_err() {
+        if self.server.first().ensure_streaming().is_err() {
             // Rule Q5: CANCEL ends both directions.
             self.answer_failure("the client left");
             return true;
@@ -142,7 +155,7 @@ impl SendingWorld {
             self.answer_failure("the disk is full");
             return true;
         }
-        let Some(stream) = self.server.stream_mut() else {
+        let Some(stream) = self.server.first_mut().incoming_mut() else {
             return false;
         };
         if !self.up.take(stream) {
@@ -150,23 +163,27 @@ impl SendingWorld {
         }
         if self.dice.roll(3) == 0 {
             let taken = self.up.taken as u64;
-            let said = (self.server).answer(self.mark, |sender| sender.say_result(taken, b"safe"));
+            let said = (self.server)
+                .first_mut()
+                .answer(self.mark, |sender| sender.say_result(taken, b"safe"));
             said.unwrap();
         }
         true
     }
 
     fn end_taking(&mut self) -> bool {
-        let Some(stream) = self.server.stream_mut() else {
+        let Some(stream) = self.server.first_mut().incoming_mut() else {
             return false;
         };
         if stream.is_complete() {
             // Rule Q5: either direction may end first.
-            if self.server.state() != SenderState::Taking {
+            if self.server.first().state() != SenderState::Taking {
                 return false;
             }
             let taken = self.up.taken as u64;
-            let finish = (self.server).answer(self.mark, |sender| sender.finish_taking(taken));
+            let finish = (self.server)
+                .first_mut()
+                .answer(self.mark, |sender| sender.finish_taking(taken));
             finish.unwrap();
             self.leave();
         } else if let Some(error) = stream.error() {
@@ -185,6 +202,7 @@ impl SendingWorld {
     pub(super) fn client_step(&mut self) -> bool {
         while let Some(result) = self
             .client
+            .first_mut()
             .put_mut()
             .and_then(|put| put.results.pop_front())
         {
@@ -192,7 +210,7 @@ impl SendingWorld {
             assert!(result.batches > self.results && result.batches <= self.up.sent as u64);
             self.results = result.batches;
         }
-        let Some(stream) = self.client.stream_mut() else {
+        let Some(stream) = self.client.first_mut().incoming_mut() else {
             return false;
         };
         if self.reader == ReaderState::Left {
@@ -204,7 +222,7 @@ impl SendingWorld {
         } else if self.down.take(stream) {
             return true;
         } else if stream.is_complete() {
-            self.client.end_receiving();
+            self.client.first_mut().end_receiving();
             return true;
         } else if stream.error().is_none() {
             return false;

@@ -4,8 +4,8 @@ use super::*;
 use crate::error::Status;
 use crate::proto::wires::hand_in;
 use crate::proto::{
-    Bytes, Credit, FEATURE_IN_PLACE, FEATURE_RETURN, Grant, PutStage, Receiver, ReceiverConfig,
-    Role, SideConfig, StreamInfo, Tags, Verb,
+    Bytes, Credit, FEATURE_IN_PLACE, FEATURE_RETURN, Grant, Headers, PutStage, Receiver,
+    ReceiverConfig, Role, SenderState, SideConfig, StreamInfo, Tags, Verb,
 };
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ pub(super) fn asked(verb: Verb) -> TestSession {
 /// A client that has asked a server to take its stream.
 pub(super) fn asking(verb: Verb) -> TestSession {
     let mut session = client();
-    session.ask(&asks_to(verb)).unwrap();
+    session.first_mut().ask(&asks_to(verb)).unwrap();
     session
 }
 
@@ -130,12 +130,13 @@ pub(super) fn stream_of(
 pub(super) fn receives(session: &mut TestSession, verb: Verb) {
     let stream = stream_of(verb, WINDOW, true);
     session
+        .first_mut()
         .begin_receiving(Timestamp::default(), stream)
         .unwrap();
 }
 
 fn error_of(session: &mut TestSession) -> Option<String> {
-    let error = session.stream_mut()?.error()?;
+    let error = session.first_mut().incoming_mut()?.error()?;
     Some(error.text().to_owned())
 }
 
@@ -168,7 +169,7 @@ fn results_that_nobody_reads_have_a_limit() {
         assert_eq!(control(&mut session, &result).unwrap(), Handled::Done);
         assert_eq!(events(&mut session), []);
     }
-    let results = &session.put().unwrap().results;
+    let results = &session.first().put().unwrap().results;
     assert_eq!(results.len(), 1024);
     assert_eq!(results.back().unwrap().batches, 5000);
 }
@@ -178,11 +179,11 @@ fn results_that_nobody_reads_have_a_limit() {
 #[test]
 fn a_put_goes_through_its_stages() {
     let mut session = asking(Verb::Put);
-    assert_eq!(session.put().unwrap().stage, PutStage::Asked);
-    assert!(session.is_needed());
+    assert_eq!(session.first().put().unwrap().stage, PutStage::Asked);
+    assert!(session.first().is_needed());
     control(&mut session, &Control::Pending { stream: 0 }).unwrap();
     assert_eq!(events(&mut session), []);
-    assert_eq!(session.put().unwrap().stage, PutStage::Heard);
+    assert_eq!(session.first().put().unwrap().stage, PutStage::Heard);
     let grant = Control::Grant {
         info: StreamInfo {
             features: 0,
@@ -199,8 +200,8 @@ fn a_put_goes_through_its_stages() {
             device_type: 1
         }]
     );
-    assert_eq!(session.put().unwrap().stage, PutStage::Granted);
-    let sender = session.sender();
+    assert_eq!(session.first().put().unwrap().stage, PutStage::Granted);
+    let sender = session.first_mut().sender();
     sender.send_schema(crate::proto::testing::schema()).unwrap();
     sender.end().unwrap();
     let end = Control::End {
@@ -211,8 +212,8 @@ fn a_put_goes_through_its_stages() {
     };
     control(&mut session, &end).unwrap();
     assert_eq!(events(&mut session), [SessionEvent::Answered]);
-    assert!(session.has_ended_well());
-    assert!(!session.is_needed());
+    assert!(session.first().has_ended_well());
+    assert!(!session.first().is_needed());
 }
 
 /// Rules Q2, Q8: a refusal is the last word. The stream fails with the server's text.
@@ -230,7 +231,7 @@ fn a_refused_put_fails_with_the_servers_text() {
         events(&mut session),
         [SessionEvent::Lost, SessionEvent::Answered]
     );
-    let error = session.ensure_streaming().unwrap_err();
+    let error = session.first().ensure_streaming().unwrap_err();
     assert_eq!(
         (error.status(), error.text()),
         (Status::Busy, "the server: full")
@@ -251,7 +252,7 @@ fn an_error_ends_both_streams_of_an_exchange() {
     assert_eq!(control(&mut session, &error).unwrap(), Handled::Done);
     assert_eq!(error_of(&mut session).as_deref(), Some("the server: no"));
     events(&mut session);
-    assert!(session.ensure_streaming().is_err());
+    assert!(session.first().ensure_streaming().is_err());
 }
 
 /// Rule Q10: ABORT ends the client's stream, and the server's stream has lost its client.
@@ -285,11 +286,11 @@ fn a_few_messages_may_overtake_the_request() {
         "the client sent a message that only servers send"
     );
     // They wait for their stream.
-    unordered.await_decision();
+    unordered.first_mut().await_decision();
     let stream = stream_of(Verb::Put, WINDOW, false);
-    unordered.begin_receiving(now, stream).unwrap();
+    unordered.first_mut().begin_receiving(now, stream).unwrap();
     events(&mut unordered);
-    assert!(unordered.stream().unwrap().schema().is_some());
+    assert!(unordered.first().incoming().unwrap().schema().is_some());
     assert!(hand_in(&mut server_of(true), now, metadata(0)).is_err());
 }
 
@@ -306,17 +307,18 @@ fn an_abort_may_overtake_the_request() {
     control(&mut session, &abort).unwrap();
     handle_tagged(&mut session, tags().dipc_want, &asks_to(Verb::Put).encode());
     assert_eq!(events(&mut session).len(), 1);
-    session.await_decision();
-    session.sender().refuse(-5, "no").unwrap();
-    assert_eq!(session.state(), SenderState::Draining);
+    session.first_mut().await_decision();
+    session.first_mut().sender().refuse(-5, "no").unwrap();
+    assert_eq!(session.first().state(), SenderState::Draining);
     let stream = stream_of(Verb::Put, WINDOW, false);
     session
+        .first_mut()
         .begin_receiving(Timestamp::default(), stream)
         .unwrap();
     assert_eq!(events(&mut session), [SessionEvent::Lost]);
     assert!(error_of(&mut session).unwrap().ends_with("no"));
     // Nothing more of the stream comes.
-    assert_eq!(session.state(), SenderState::Idle);
+    assert_eq!(session.first().state(), SenderState::Idle);
 }
 
 /// Rule Q11: while the host decides, a side reads on up to one body, and up to a bound of other
@@ -325,18 +327,18 @@ fn an_abort_may_overtake_the_request() {
 fn what_waits_for_the_decision_is_bounded() {
     let now = Timestamp::default();
     let mut session = asked(Verb::Put);
-    session.await_decision();
-    assert!(!session.is_full());
+    session.first_mut().await_decision();
+    assert!(!session.first().is_full());
     hand_in(&mut session, now, body(1, 100)).unwrap();
-    assert!(session.is_full());
-    session.end_receiving();
-    assert!(!session.is_full());
-    session.await_decision();
+    assert!(session.first().is_full());
+    session.first_mut().end_receiving();
+    assert!(!session.first().is_full());
+    session.first_mut().await_decision();
     for seq in 0..1024 {
-        assert!(!session.is_full());
+        assert!(!session.first().is_full());
         hand_in(&mut session, now, metadata(seq)).unwrap();
     }
-    assert!(session.is_full());
+    assert!(session.first().is_full());
 }
 
 /// Rule Q11: a stream is read whatever its host does, until the window is full. What came before a
@@ -361,15 +363,20 @@ fn what_waits_for_the_host_is_bounded() {
     };
     control(&mut client, &granted).unwrap();
     client
+        .first_mut()
         .sender()
         .send_schema(crate::proto::testing::schema())
         .unwrap();
     let (header, len) = crate::proto::testing::batch(&[600]);
     let mut sent = 0;
-    while !session.is_full() {
+    while !session.first().is_full() {
         let (header, payload) = (header.clone(), "body");
         let body = crate::proto::OutBody::Packed { len, payload };
-        client.sender().send_batch(header, len, body).unwrap();
+        client
+            .first_mut()
+            .sender()
+            .send_batch(header, len, body)
+            .unwrap();
         sent += 1;
         while let Some(transmit) = client.poll_transmit() {
             let message = match transmit {
@@ -392,7 +399,7 @@ fn what_waits_for_the_host_is_bounded() {
     // The window has 1,000 bytes; the last batch may pass it.
     assert_eq!(sent, 2);
     session.handle_disconnect(Error::disconnected("cut"));
-    let stream = session.stream_mut().unwrap();
+    let stream = session.first_mut().incoming_mut().unwrap();
     for _ in 0..sent {
         assert!(stream.error().is_none());
         assert!(stream.next_message().is_some());
@@ -414,7 +421,7 @@ fn what_nobody_asked_for_is_a_fault() {
     );
     assert!(session.nothing_came(true).is_err());
     assert!(!session.nothing_came(false).unwrap());
-    session.retire();
+    session.first_mut().retire();
     hand_in(&mut session, now, body(1, 1)).unwrap();
     assert!(session.nothing_came(true).unwrap());
 }
@@ -426,7 +433,7 @@ fn a_large_body_before_its_header_is_a_fault() {
     let mut session = client();
     receives(&mut session, Verb::Get);
     assert!(session.nothing_came(true).is_err());
-    session.stream_mut().unwrap().cancel();
+    session.first_mut().incoming_mut().unwrap().cancel();
     assert!(session.nothing_came(true).unwrap());
 }
 
@@ -435,15 +442,15 @@ fn a_large_body_before_its_header_is_a_fault() {
 fn bodies_of_another_sessions_stream_wait() {
     let now = Timestamp::default();
     let mut session = client();
-    session.begin_bodies(100);
+    session.first_mut().begin_bodies(100);
     hand_in(&mut session, now, body(1, 100)).unwrap();
-    assert!(!session.is_full());
+    assert!(!session.first().is_full());
     hand_in(&mut session, now, body(2, 1)).unwrap();
-    assert!(session.is_full());
+    assert!(session.first().is_full());
     assert!(!session.nothing_came(true).unwrap());
-    assert_eq!(session.take_bodies().len(), 2);
-    assert!(!session.is_full());
-    session.discard_bodies();
+    assert_eq!(session.first_mut().take_bodies().len(), 2);
+    assert!(!session.first().is_full());
+    session.first_mut().discard_bodies();
     assert!(session.nothing_came(true).unwrap());
 }
 
@@ -455,7 +462,7 @@ fn a_stream_that_was_left_ends() {
     let left = || {
         let mut session = client();
         receives(&mut session, Verb::Get);
-        let stream = session.stream_mut().unwrap();
+        let stream = session.first_mut().incoming_mut().unwrap();
         stream.cancel();
         stream.leave(at(0), Duration::from_secs(60));
         assert_eq!(events(&mut session), []);
@@ -468,7 +475,10 @@ fn a_stream_that_was_left_ends() {
     session.handle_timeout(at(60), true).unwrap();
     let silent = SessionEvent::Silent(Duration::from_secs(60));
     assert_eq!(events(&mut session), [silent]);
-    assert_eq!((session.rest(), session.poll_timeout()), (Rest::More, None));
+    assert_eq!(
+        (session.first().rest(), session.poll_timeout()),
+        (Rest::More, None)
+    );
     // Nor does it go on for ever, in whatever messages.
     let mut session = left();
     let unknown = || hand_in(&mut session, at(1), InMessage::Control(vec![99].into()));
@@ -483,7 +493,7 @@ fn a_stream_that_was_left_ends() {
         headers: Headers::new(),
     };
     control(&mut session, &error).unwrap();
-    assert_eq!(session.rest(), Rest::Nothing);
+    assert_eq!(session.first().rest(), Rest::Nothing);
     assert_eq!(events(&mut session), [SessionEvent::LeftOver]);
     assert_eq!(events(&mut session), []);
 }
@@ -499,7 +509,7 @@ fn a_dismissed_client_ends_the_connection() {
     );
     assert!(session.is_dismissed());
     assert!(!session.nothing_came(false).unwrap());
-    session.end_receiving();
+    session.first_mut().end_receiving();
     let error = session.nothing_came(false).unwrap_err();
     assert_eq!(error.status(), Status::Disconnected);
 }
@@ -529,7 +539,7 @@ fn regions_come_and_go() {
     );
     assert!(session.announce_region(1, &[9]).is_err() && session.announce_region(0, &[9]).is_err());
     assert!(session.retire_region(2).is_err());
-    session.sender().refuse(-5, "no").unwrap();
+    session.first_mut().sender().refuse(-5, "no").unwrap();
     session.retire_region(1).unwrap();
     assert!(session.retire_region(1).is_err() && session.announce_region(1, &[9]).is_err());
     control(&mut session, &Control::RegionForgotten { id: 1 }).unwrap();
@@ -554,8 +564,8 @@ fn pending_is_said_once() {
     let bytes = request.encode();
     handle_tagged(&mut session, tags().dipc_want, &bytes);
     events(&mut session);
-    session.say_pending();
-    session.say_pending();
+    session.first_mut().say_pending();
+    session.first_mut().say_pending();
     assert_eq!(sent(&mut session), ["PENDING"]);
 }
 
@@ -571,11 +581,11 @@ fn a_request_waits_for_the_holder() {
         panic!("no request");
     };
     assert_eq!((request.at, &*request.request.ticket), (at, &b"t"[..]));
-    assert_eq!(session.batches_taken(), 0);
-    session.put_back(request);
-    assert_eq!(session.batches_taken(), u64::MAX);
-    assert!(session.take_waiting().is_some());
-    assert!(!session.has_waiting());
+    assert_eq!(session.first().batches_taken(), 0);
+    session.first_mut().put_back(request);
+    assert_eq!(session.first().batches_taken(), u64::MAX);
+    assert!(session.first_mut().take_waiting().is_some());
+    assert!(!session.first().has_waiting());
 }
 
 /// The first request has its time. After it a connection without a stream is looked at twice, and
@@ -592,7 +602,7 @@ fn a_quiet_connection_is_closed() {
     let mut session = asked(Verb::Get);
     session.handle_timeout(after(30), true).unwrap();
     assert_eq!(session.poll_timeout(), Some(after(630)));
-    session.sender().refuse(-5, "no").unwrap();
+    session.first_mut().sender().refuse(-5, "no").unwrap();
     // Something waits for room.
     session.handle_timeout(after(630), false).unwrap();
     session.handle_timeout(after(1230), true).unwrap();
@@ -607,7 +617,7 @@ fn a_connection_is_quiet_again_after_a_put() {
     let after = |seconds| Timestamp::default().saturating_add(Duration::from_secs(seconds));
     let mut session = asked(Verb::Put);
     receives(&mut session, Verb::Put);
-    session.sender().refuse(-5, "no").unwrap();
+    session.first_mut().sender().refuse(-5, "no").unwrap();
     session.handle_timeout(after(30), true).unwrap();
     session.handle_timeout(after(630), true).unwrap();
     session.handle_timeout(after(1230), true).unwrap();
@@ -618,7 +628,7 @@ fn a_connection_is_quiet_again_after_a_put() {
         text: "no".into(),
     };
     control(&mut session, &abort).unwrap();
-    session.end_receiving();
+    session.first_mut().end_receiving();
     session.handle_timeout(after(1830), true).unwrap();
     assert!(session.handle_timeout(after(2430), true).is_err());
 }
@@ -627,7 +637,7 @@ fn a_connection_is_quiet_again_after_a_put() {
 #[test]
 fn lent_memory_keeps_a_connection() {
     let mut session = asked(Verb::Get);
-    let sender = session.sender();
+    let sender = session.first_mut().sender();
     sender.accept(INFO).unwrap();
     sender.send_schema(crate::proto::testing::schema()).unwrap();
     let (header, len) = crate::proto::testing::batch(&[100]);
@@ -642,14 +652,14 @@ fn lent_memory_keeps_a_connection() {
     };
     sender.send_batch(header, len, body).unwrap();
     sender.end().unwrap();
-    assert!(session.is_needed());
+    assert!(session.first().is_needed());
     let back = Control::Return {
         stream: 0,
         seqs: vec![1],
     };
     control(&mut session, &back).unwrap();
     assert_eq!(events(&mut session), [SessionEvent::Freed("hold")]);
-    assert!(!session.is_needed());
+    assert!(!session.first().is_needed());
 }
 
 #[path = "session_rules.rs"]

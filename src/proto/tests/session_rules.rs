@@ -36,8 +36,8 @@ fn serving(request: &Request) -> TestSession {
     let mut session = server_of(true);
     handle_tagged(&mut session, tags().dipc_want, &request.encode());
     assert_eq!(events(&mut session).len(), 1);
-    session.sender().accept(INFO).unwrap();
-    session.sender().send_schema(schema()).unwrap();
+    session.first_mut().sender().accept(INFO).unwrap();
+    session.first_mut().sender().send_schema(schema()).unwrap();
     session
 }
 
@@ -59,7 +59,7 @@ fn metadata_messages_are_numbered_headers() {
     let mut session = serving(&asks_to(Verb::Get));
     let (header, len) = batch(&[]);
     let body = OutBody::Packed { len, payload: "" };
-    let sender = session.sender();
+    let sender = session.first_mut().sender();
     sender.send_batch(header.clone(), len, body).unwrap();
     sender.end().unwrap();
     let mut sent = Vec::new();
@@ -81,13 +81,13 @@ fn metadata_messages_are_numbered_headers() {
 fn an_end_waits_for_earlier_messages() {
     let mut session = reading();
     take(&mut session, message(PrefixKind::EndOfStream, 2, &[]));
-    assert!(!session.stream().unwrap().is_complete());
+    assert!(!session.first().incoming().unwrap().is_complete());
     take(
         &mut session,
         message(PrefixKind::Metadata, 1, &batch(&[]).0),
     );
     take(&mut session, body(1, 0));
-    let stream = session.stream_mut().unwrap();
+    let stream = session.first_mut().incoming_mut().unwrap();
     assert_eq!(stream.next_message().unwrap().0.seq, 1);
     assert!(stream.is_complete());
 }
@@ -110,7 +110,7 @@ fn headers_may_be_misaligned() {
             .handle(NOW, InMessage::Metadata(&bytes[pad..]))
             .unwrap();
         events(&mut session);
-        let header = session.stream().unwrap().schema().unwrap();
+        let header = session.first().incoming().unwrap().schema().unwrap();
         assert_eq!(header.bytes(), schema());
     }
 }
@@ -120,7 +120,7 @@ fn headers_may_be_misaligned() {
 #[test]
 fn bodies_are_tagged_by_number_and_kind() {
     let mut session = serving(&asks_to(Verb::Get));
-    let sender = session.sender();
+    let sender = session.first_mut().sender();
     let (header, len) = batch(&[]);
     let payload = "empty";
     let packed = OutBody::Packed { len, payload };
@@ -150,7 +150,7 @@ fn tags_with_foreign_bits_are_a_fault() {
         let mut session = reading();
         let bytes = AddressList::new(Vec::new()).unwrap().encode();
         take(&mut session, InMessage::Tagged { tag, bytes });
-        let error = session.stream_mut().unwrap().error().unwrap();
+        let error = session.first_mut().incoming_mut().unwrap().error().unwrap();
         assert_eq!(error.rule(), Some("D6"), "{error}");
     }
 }
@@ -178,7 +178,7 @@ fn addresses_come_back_as_often_as_they_were_lent() {
     let free_data = tags().free_data.unwrap();
     let (header, len) = batch(&[100]);
     for hold in ["first", "second"] {
-        let sender = session.sender();
+        let sender = session.first_mut().sender();
         let header = header.clone();
         sender.send_batch(header, len, lent(100, hold)).unwrap();
     }
@@ -197,7 +197,7 @@ fn addresses_come_back_as_often_as_they_were_lent() {
 #[test]
 fn a_retired_connection_serves_its_arrays() {
     let mut session = reading();
-    session.retire();
+    session.first_mut().retire();
     let gone = control(&mut session, &Control::RegionGone { id: 7 }).unwrap();
     assert_eq!(gone, Handled::Memory(PeerMemory::RegionGone { id: 7 }));
     assert!(!session.nothing_came(false).unwrap());
@@ -214,8 +214,8 @@ fn the_request_is_the_first_message() {
         let receiver = Receiver::new(ReceiverConfig::new(asks_to(Verb::Get), side)).unwrap();
         let mut session = client();
         let stream = IncomingStream::new(receiver, true);
-        session.begin_receiving(NOW, stream).unwrap();
-        session.stream_mut().unwrap().start(NOW);
+        session.first_mut().begin_receiving(NOW, stream).unwrap();
+        session.first_mut().incoming_mut().unwrap().start(NOW);
         let (tag, bytes) = match extension {
             true => (tags().dipc_want, asks_to(Verb::Get).encode()),
             false => (tags().want_data, b"t".to_vec()),
@@ -239,15 +239,20 @@ fn both_requests_of_a_stream_name_it() {
     };
     let mut session = client();
     let stream = IncomingStream::new(Receiver::new(config).unwrap(), true);
-    session.begin_receiving(NOW, stream).unwrap();
-    session.stream_mut().unwrap().start(NOW);
+    session.first_mut().begin_receiving(NOW, stream).unwrap();
+    session.first_mut().incoming_mut().unwrap().start(NOW);
     let mut asked = Vec::new();
     for transmit in transmits(&mut session) {
         if let Transmit::Request { bytes, .. } = transmit {
             asked.push(bytes.to_vec());
         }
     }
-    for work in session.stream_mut().unwrap().take_bodies_work() {
+    for work in session
+        .first_mut()
+        .incoming_mut()
+        .unwrap()
+        .take_bodies_work()
+    {
         if let BodiesWork::Request { bytes, .. } = work {
             asked.push(bytes);
         }
@@ -263,8 +268,8 @@ fn both_requests_of_a_stream_name_it() {
 fn a_request_while_a_stream_runs_waits_for_its_end() {
     let mut session = asked(Verb::Put);
     receives(&mut session, Verb::Put);
-    session.sender().fail(-5, "no").unwrap();
-    let stream = session.stream_mut().unwrap();
+    session.first_mut().sender().fail(-5, "no").unwrap();
+    let stream = session.first_mut().incoming_mut().unwrap();
     stream.cancel();
     stream.leave(NOW, Duration::from_secs(60));
     take(&mut session, metadata(0));
@@ -272,11 +277,11 @@ fn a_request_while_a_stream_runs_waits_for_its_end() {
     // The host has not read the end.
     handle_tagged(&mut session, tags().dipc_want, &asks_to(Verb::Get).encode());
     assert_eq!(events(&mut session), [SessionEvent::LeftOver]);
-    assert!(session.has_waiting());
-    session.end_receiving();
-    let waiting = session.take_waiting().unwrap();
+    assert!(session.first().has_waiting());
+    session.first_mut().end_receiving();
+    let waiting = session.first_mut().take_waiting().unwrap();
     assert_eq!(waiting.request.verb, Verb::Get);
-    session.sender().accept(INFO).unwrap();
+    session.first_mut().sender().accept(INFO).unwrap();
 }
 
 /// Rules Q1, Q7: each request on a connection comes to the host with its own headers and deadline.
@@ -294,8 +299,11 @@ fn each_request_has_its_own_headers() {
         };
         assert_eq!(arrived.request.headers, request.headers);
         assert_eq!(arrived.request.deadline, request.deadline);
-        session.add_answer_headers(&request.headers).unwrap();
-        session.sender().refuse(-5, "no").unwrap();
+        session
+            .first_mut()
+            .add_answer_headers(&request.headers)
+            .unwrap();
+        session.first_mut().sender().refuse(-5, "no").unwrap();
         let Some(Transmit::Control { bytes, .. }) = session.poll_transmit() else {
             panic!("no answer");
         };
@@ -304,9 +312,9 @@ fn each_request_has_its_own_headers() {
             true,
         );
         let mut client = client();
-        client.begin_receiving(NOW, stream).unwrap();
+        client.first_mut().begin_receiving(NOW, stream).unwrap();
         take(&mut client, InMessage::Control(bytes.into()));
-        let headers = client.stream().unwrap().answer_headers();
+        let headers = client.first().incoming().unwrap().answer_headers();
         assert_eq!(headers.get("user"), Some(name.as_bytes()));
     }
 }
@@ -316,7 +324,7 @@ fn each_request_has_its_own_headers() {
 fn descriptions_and_lists_are_streams() {
     for verb in [Verb::Describe, Verb::List] {
         let mut session = serving(&asks_to(verb));
-        session.sender().end().unwrap();
+        session.first_mut().sender().end().unwrap();
         let sent = transmits(&mut session);
         assert!(matches!(
             &sent[..],
@@ -326,7 +334,7 @@ fn descriptions_and_lists_are_streams() {
                 Transmit::Metadata { header: None, .. }
             ]
         ));
-        assert_eq!(session.state(), SenderState::Idle);
+        assert_eq!(session.first().state(), SenderState::Idle);
     }
 }
 
@@ -355,5 +363,5 @@ fn a_selection_comes_with_its_request() {
     handle_tagged(&mut session, tags().dipc_want, &bytes);
     assert_eq!(events(&mut session), []);
     assert_eq!(sent(&mut session), ["ERROR"]);
-    assert_eq!(session.state(), SenderState::Idle);
+    assert_eq!(session.first().state(), SenderState::Idle);
 }

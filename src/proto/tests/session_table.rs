@@ -14,7 +14,7 @@ fn states() -> Vec<(&'static str, TestSession)> {
         session
     };
     let begins = |session: &mut TestSession| {
-        let sender = session.sender();
+        let sender = session.first_mut().sender();
         sender.accept(INFO).unwrap();
         sender.send_schema(crate::proto::testing::schema()).unwrap();
     };
@@ -25,30 +25,32 @@ fn states() -> Vec<(&'static str, TestSession)> {
         ("server_get_streaming", with(asked(Verb::Get), begins)),
         (
             "server_put_undecided",
-            with(asked(Verb::Put), Session::await_decision),
+            with(asked(Verb::Put), |session| {
+                session.first_mut().await_decision()
+            }),
         ),
         (
             "server_put_taking",
             with(asked(Verb::Put), |session| {
                 receives(session, Verb::Put);
-                session.sender().grant(INFO, GRANT).unwrap();
+                session.first_mut().sender().grant(INFO, GRANT).unwrap();
             }),
         ),
         (
             "server_put_draining",
             with(asked(Verb::Put), |session| {
                 receives(session, Verb::Put);
-                session.sender().fail(-5, "no").unwrap();
+                session.first_mut().sender().fail(-5, "no").unwrap();
             }),
         ),
         (
             "server_put_taken",
             with(asked(Verb::Put), |session| {
-                session.await_decision();
-                session.sender().grant(INFO, GRANT).unwrap();
-                session.sender().incoming_over();
-                session.end_receiving();
-                session.sender().finish_taking(0).unwrap();
+                session.first_mut().await_decision();
+                session.first_mut().sender().grant(INFO, GRANT).unwrap();
+                session.first_mut().sender().incoming_over();
+                session.first_mut().end_receiving();
+                session.first_mut().sender().finish_taking(0).unwrap();
             }),
         ),
         ("client_idle", client()),
@@ -60,16 +62,19 @@ fn states() -> Vec<(&'static str, TestSession)> {
             "client_get_left",
             with(client(), |session| {
                 receives(session, Verb::Get);
-                let stream = session.stream_mut().unwrap();
+                let stream = session.first_mut().incoming_mut().unwrap();
                 stream.cancel();
                 stream.leave(Timestamp::default(), Duration::from_secs(60));
             }),
         ),
         (
             "client_bodies",
-            with(client(), |session| session.begin_bodies(1000)),
+            with(client(), |session| session.first_mut().begin_bodies(1000)),
         ),
-        ("client_retired", with(client(), Session::retire)),
+        (
+            "client_retired",
+            with(client(), |session| session.first_mut().retire()),
+        ),
         ("client_put_asked", with(asking(Verb::Put), |_| {})),
         (
             "client_exchange",
@@ -189,11 +194,11 @@ fn outcome(session: &mut TestSession, message: InMessage<Bytes, &'static str>) -
             None => error.to_string(),
         },
     };
-    let waits = session.take_bodies().len();
+    let waits = session.first_mut().take_bodies().len();
     if waits > 0 {
         line.push_str("; waits for its stream");
     }
-    if let Some(stream) = session.stream_mut()
+    if let Some(stream) = session.first_mut().incoming_mut()
         && let Some(error) = stream.error()
     {
         write!(line, "; the stream that comes in fails: {error}").unwrap();
@@ -225,12 +230,22 @@ fn every_role_state_and_message() {
                 None => InMessage::Control(bytes),
             };
             let outcome = outcome(&mut session, input);
-            writeln!(table, "{message} -> {:?}: {outcome}", session.state()).unwrap();
+            writeln!(
+                table,
+                "{message} -> {:?}: {outcome}",
+                session.first().state()
+            )
+            .unwrap();
         }
         for (message, input) in [("schema", metadata(0)), ("packed body", body(1, 10))] {
             let (_, mut session) = fresh();
             let outcome = outcome(&mut session, input);
-            writeln!(table, "{message} -> {:?}: {outcome}", session.state()).unwrap();
+            writeln!(
+                table,
+                "{message} -> {:?}: {outcome}",
+                session.first().state()
+            )
+            .unwrap();
         }
         insta::assert_snapshot!(format!("session_{name}"), table);
     }
