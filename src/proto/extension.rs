@@ -25,7 +25,11 @@ pub const FEATURE_PENDING: u64 = 8;
 /// Bit of the same: answers may carry headers (rule Q1).
 pub const FEATURE_HEADERS: u64 = 16;
 
-/// The features that this build knows.
+/// Bit of [`Request::features`](crate::proto::Request::features) alone: the client can have many
+/// streams on one connection (rule S1).
+pub const FEATURE_STREAMS: u64 = 32;
+
+/// The features of a stream that this build knows.
 pub(crate) const FEATURES: u64 =
     FEATURE_IN_PLACE | FEATURE_RETURN | FEATURE_REPEAT | FEATURE_PENDING | FEATURE_HEADERS;
 

@@ -48,7 +48,7 @@ pub use control::{
 pub use error::ProtocolError;
 pub use extension::{
     Credit, FEATURE_HEADERS, FEATURE_IN_PLACE, FEATURE_PENDING, FEATURE_REPEAT, FEATURE_RETURN,
-    UUID_BYTES, VERSION,
+    FEATURE_STREAMS, UUID_BYTES, VERSION,
 };
 pub use free::{FreeMessage, FreeQueue, Return};
 pub use header::{BodySpan, Header, HeaderKind, HeaderParser, verifier_options};

@@ -41,6 +41,8 @@ pub struct Request {
     pub source: Option<StreamInfo>,
     /// The columns and rows that the client wants, of a get (rule Q12).
     pub selection: Selection,
+    /// Number of the stream among those of the connection (rule S2).
+    pub number: u32,
     /// The descriptor: opaque bytes (rule M1).
     pub ticket: Vec<u8>,
 }
@@ -89,6 +91,9 @@ const REQUEST_SOURCE: u16 = 21;
 /// Length of `selection_len`.
 const REQUEST_SELECTION: u16 = 4;
 
+/// Length of `number`.
+const REQUEST_NUMBER: u16 = 4;
+
 impl Request {
     /// A request for `ticket` in the version that this build speaks.
     pub fn new(ticket: impl Into<Vec<u8>>, credit: Credit) -> Self {
@@ -106,6 +111,7 @@ impl Request {
             headers: Headers::new(),
             source: None,
             selection: Selection::new(),
+            number: 0,
             ticket: ticket.into(),
         }
     }
@@ -185,7 +191,8 @@ impl Request {
         // Fields that have their default are left out, so that servers of earlier releases
         // understand the request.
         let min_version = self.lowest_version();
-        let says_verb = min_version > 1 || self.deadline.is_some();
+        let says_number = self.number != 0;
+        let says_verb = min_version > 1 || self.deadline.is_some() || says_number;
         let says_devices = says_verb || self.device_type != HOST || count > 0;
         let mut fixed = REQUEST_FIXED;
         if says_devices {
@@ -196,12 +203,15 @@ impl Request {
             fixed = fixed.saturating_add(REQUEST_VERB);
         }
         let selection = self.selection.encoded_len();
-        let says_selection = selection > 0;
+        let says_selection = selection > 0 || says_number;
         if self.source.is_some() || says_selection {
             fixed = fixed.saturating_add(REQUEST_SOURCE);
         }
         if says_selection {
             fixed = fixed.saturating_add(REQUEST_SELECTION);
+        }
+        if says_number {
+            fixed = fixed.saturating_add(REQUEST_NUMBER);
         }
         let headers = self.headers.encoded_len();
         let capacity = usize::from(fixed)
@@ -245,6 +255,9 @@ impl Request {
             if says_selection {
                 let selection = u32::try_from(selection).unwrap_or(u32::MAX);
                 bytes.extend_from_slice(&selection.to_le_bytes());
+            }
+            if says_number {
+                bytes.extend_from_slice(&self.number.to_le_bytes());
             }
             self.headers.encode(&mut bytes);
             self.selection.encode(&mut bytes);
@@ -326,6 +339,7 @@ impl Request {
             headers: Headers::new(),
             source: None,
             selection: Selection::new(),
+            number: 0,
             ticket: Vec::new(),
         };
         let (mut known, mut headers, mut selection) = (REQUEST_FIXED, 0, 0);
@@ -363,6 +377,11 @@ impl Request {
             if fixed >= selected {
                 known = selected;
                 selection = usize::try_from(fields.u32()?).ok()?;
+            }
+            let numbered = selected.checked_add(REQUEST_NUMBER)?;
+            if fixed >= numbered {
+                known = numbered;
+                request.number = fields.u32()?;
             }
         }
         fields.skip(usize::from(fixed.checked_sub(known)?))?;

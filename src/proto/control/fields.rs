@@ -51,6 +51,12 @@ impl Control {
         })
     }
 
+    pub(super) fn streams(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields::new(payload);
+        let limit = fields.u32().filter(|limit| *limit > 0)?;
+        fields.rest().is_empty().then_some(Self::Streams { limit })
+    }
+
     pub(super) fn result(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields::new(payload);
         let (stream, batches) = (fields.u64()?, fields.u64()?);

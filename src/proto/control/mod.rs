@@ -159,6 +159,12 @@ pub enum Control {
         /// The stream: [`Request::mark`](crate::proto::Request::mark).
         stream: u64,
     },
+    /// Server: takes many streams at once on this connection (rule S1). Only for a client that knows
+    /// [`FEATURE_STREAMS`](crate::proto::FEATURE_STREAMS).
+    Streams {
+        /// Most streams at once, at least 1.
+        limit: u32,
+    },
 }
 
 const STREAM: u8 = 1;
@@ -178,6 +184,7 @@ const END: u8 = 18;
 const RESULT: u8 = 19;
 const ABORT: u8 = 20;
 const GRANT: u8 = 21;
+const STREAMS: u8 = 23;
 
 /// Most bytes of a message without headers, a text, a handle or a list.
 const MOST_FIXED: usize = 64;
@@ -337,6 +344,11 @@ impl Control {
                 bytes.extend_from_slice(&stream.to_le_bytes());
                 bytes
             }
+            Self::Streams { limit } => {
+                let mut bytes = begin(STREAMS);
+                bytes.extend_from_slice(&limit.to_le_bytes());
+                bytes
+            }
         }
     }
 
@@ -376,8 +388,9 @@ impl Control {
             RETURN => ("RETURN", Self::returned(payload)),
             GOAWAY => ("GOAWAY", payload.is_empty().then_some(Self::GoAway)),
             PENDING => ("PENDING", Self::pending(payload)),
-            // Rule E3: unknown kinds are ignored. The transports themselves read 8 (JOIN) and 10
-            // (RING).
+            STREAMS => ("STREAMS", Self::streams(payload)),
+            // Rule E3: unknown kinds are ignored. The transports themselves read 8 (JOIN), 10
+            // (RING) and 22 (CHECKSUMS).
             _ => return Ok(None),
         };
         message.map(Some).ok_or_else(|| {
@@ -409,6 +422,7 @@ impl Control {
             Self::Return { .. } => "RETURN",
             Self::GoAway => "GOAWAY",
             Self::Pending { .. } => "PENDING",
+            Self::Streams { .. } => "STREAMS",
         }
     }
 }

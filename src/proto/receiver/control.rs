@@ -99,8 +99,8 @@ impl<B> Receiver<B> {
                 self.control_out(side, Control::RegionForgotten { id }.encode());
                 Ok(())
             }
-            // GOAWAY belongs to the connection too: the rest of the stream still comes.
-            Control::GoAway => Ok(()),
+            // These belong to the connection too: the rest of the stream still comes.
+            Control::GoAway | Control::Streams { .. } => Ok(()),
             // A client with a GPU handles READY before this state machine sees it.
             Control::Ready { seq, .. } => Err(ProtocolError::new(
                 "E3",

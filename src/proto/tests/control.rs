@@ -61,6 +61,7 @@ fn every_kind() -> Vec<Control> {
         Control::Pending {
             stream: 0x0807_0605_0403_0201,
         },
+        Control::Streams { limit: 0x0403_0201 },
     ]
 }
 
@@ -69,7 +70,7 @@ fn every_kind() -> Vec<Control> {
 fn control_messages_have_the_documented_bytes() {
     let mut first_ready = vec![9, 0, 0, 0, 0, 1, 0];
     first_ready.extend_from_slice(&[9; 64]);
-    let expected: [&[u8]; 12] = [
+    let expected: [&[u8]; 13] = [
         &[
             1, 2, 1, 3, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 254, 255, 255, 255, 255, 255, 255,
             255, 3,
@@ -90,6 +91,7 @@ fn control_messages_have_the_documented_bytes() {
         &[11, 5, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 255, 255, 255, 255],
         &[12],
         &[15, 1, 2, 3, 4, 5, 6, 7, 8],
+        &[23, 1, 2, 3, 4],
     ];
     assert_eq!(every_kind().len(), expected.len());
     for (message, expected) in every_kind().into_iter().zip(expected) {
@@ -127,7 +129,8 @@ fn malformed_control_messages_are_errors() {
             assert_eq!(Control::decode(&longer).unwrap_err().rule(), "E3");
         }
     }
-    let bad: [&[u8]; 6] = [
+    let bad: [&[u8]; 7] = [
+        &[23, 0, 0, 0, 0],
         &[2, 0, 0, 0, 0, 0, 0, 0, 0],
         &[2, 255, 255, 255, 255, 0, 0, 0, 0, 0xFF],
         &[5, 0, 0],
@@ -149,7 +152,7 @@ fn malformed_control_messages_are_errors() {
 /// Rule E3: unknown kinds are ignored, whatever bytes follow.
 #[test]
 fn unknown_kinds_are_ignored() {
-    for kind in (22..=255).chain([0, 8, 10, 13, 14]) {
+    for kind in (24..=255).chain([0, 8, 10, 13, 14, 22]) {
         assert_eq!(Control::decode(&[kind, 1, 2, 3]), Ok(None));
     }
 }
@@ -192,6 +195,7 @@ fn requests_have_the_documented_bytes() {
         headers: Headers::new(),
         source: None,
         selection: Selection::new(),
+        number: 0,
         ticket: b"t".to_vec(),
     };
     let mut expected = vec![54, 0, 1, 0, 2, 0];
@@ -297,6 +301,25 @@ const SOURCE: StreamInfo = StreamInfo {
     device_id: -1,
     body_kinds: 3,
 };
+
+/// Rule S2: the number of a stream is the last field of fixed length; number 0 has no bytes.
+#[test]
+fn requests_have_the_documented_number() {
+    let credit = Credit {
+        batches: 1,
+        bytes: 1,
+    };
+    let first = Request::new("ticket", credit);
+    assert_eq!(first.encode()[..2], [54, 0]);
+    let request = Request {
+        number: 0x0403_0201,
+        ..first
+    };
+    let bytes = request.encode();
+    assert_eq!(bytes[..2], [101, 0]);
+    assert_eq!(bytes[93..], b"\0\0\0\0\x01\x02\x03\x04ticket"[..]);
+    assert_eq!(Request::decode(&bytes), Ok(request));
+}
 
 /// Rule Q3: the bytes of the source of a put, before the headers; a put without it is malformed.
 #[test]
