@@ -155,7 +155,7 @@ impl BareReceiver {
     /// taken.
     pub fn handle_disconnect(&mut self, side: Side, reason: &Error) {
         // A reader lends nothing.
-        drop(self.connection(side).handle_disconnect(reason.clone()));
+        drop(self.connection(side).handle_disconnect(reason));
         self.change(|stream| stream.handle_disconnect(side, reason));
     }
 
@@ -241,7 +241,7 @@ impl BareReceiver {
 
     /// The next message for the transport.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<WireMessage> {
-        if let Some(transmit) = self.session.poll_transmit() {
+        if let Some((_, transmit)) = self.session.poll_transmit() {
             return Some(WireMessage::of_transmit(transmit, |body| match body {}));
         }
         self.advance();
@@ -275,7 +275,7 @@ impl BareReceiver {
                 .is_none_or(|stream| stream.state() == ReceiverState::Failed)
         };
         let was_broken = is_broken(&self.session);
-        let handled = self.connection(side).handle(now, message);
+        let handled = self.connection(side).handle(now, 0, message);
         let outcome = handled.and_then(|handled| self.hand_on(now, side, handled));
         if let Err(error) = &outcome {
             self.handle_disconnect(side, error);
@@ -337,7 +337,7 @@ impl BareReceiver {
             .first_mut()
             .incoming_mut()
             .and_then(IncomingStream::error);
-        while let Some(event) = self.session.poll_event(Timestamp::default) {
+        while let Some((_, event)) = self.session.poll_event(Timestamp::default) {
             if let SessionEvent::Bodies(work) = event {
                 self.work_for_bodies(work);
             }

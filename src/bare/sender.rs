@@ -92,7 +92,7 @@ impl BareSender {
         self.waiting.clear();
         self.encoder = None;
         let reason = Error::disconnected("the connection has ended");
-        drop(self.session.handle_disconnect(reason));
+        drop(self.session.handle_disconnect(&reason));
     }
 
     /// The state of the connection.
@@ -239,7 +239,7 @@ impl BareSender {
 
     /// The next message for the transport.
     pub fn poll_transmit(&mut self) -> Option<WireMessage> {
-        let transmit = self.session.poll_transmit()?;
+        let (_, transmit) = self.session.poll_transmit()?;
         Some(WireMessage::of_transmit(transmit, |(parts, owner)| {
             (parts, Box::new(owner))
         }))
@@ -248,7 +248,7 @@ impl BareSender {
     /// Hands in a message, and does what follows from it.
     fn handle(&mut self, message: InMessage<&[u8], Infallible>) -> Result<()> {
         // Only streams that come in ask for the time, and memory of the peer's comes with them.
-        self.session.handle(Timestamp::default(), message)?;
+        self.session.handle(Timestamp::default(), 0, message)?;
         self.advance()
     }
 
@@ -276,7 +276,7 @@ impl BareSender {
 
     /// Handles events, and sends the waiting messages that the window admits.
     fn advance(&mut self) -> Result<()> {
-        while let Some(event) = self.session.poll_event(Timestamp::default) {
+        while let Some((_, event)) = self.session.poll_event(Timestamp::default) {
             // Memory that is back is released with its event.
             if let SessionEvent::Requested(arrived) = event {
                 self.requested(arrived.request)?;

@@ -130,6 +130,14 @@ impl Request {
         }
     }
 
+    /// The request of a message tagged `dipc_want` or, without our extension, `want_data`.
+    pub(crate) fn of(extension: bool, bytes: &[u8]) -> Result<Self, ProtocolError> {
+        match extension {
+            true => Self::decode(bytes),
+            false => Ok(Self::baseline(bytes)),
+        }
+    }
+
     /// Names the stream in control messages: the low half of `stream_id`. Without the name, a late
     /// message of an earlier stream could be taken for a message of this stream.
     pub fn mark(&self) -> u64 {

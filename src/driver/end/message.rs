@@ -57,7 +57,7 @@ impl End {
                 InMessage::Control(&**bytes)
             }
         };
-        match self.session.handle(now, message)? {
+        match self.session.handle(now, 0, message)? {
             Handled::Memory(memory) => self.learn(memory, fd, effects),
             Handled::Done => Ok(()),
         }

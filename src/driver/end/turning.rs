@@ -189,11 +189,11 @@ impl End {
     pub(super) fn pump_unwritten(&mut self, effects: &mut EndEffects) -> bool {
         let mut has_output = false;
         while !self.is_over() {
-            if let Some(transmit) = self.session.poll_transmit() {
+            if let Some((_, transmit)) = self.session.poll_transmit() {
                 has_output = true;
                 let sent = self.transmit(transmit);
                 self.ensure_sent(sent, effects);
-            } else if let Some(event) = self.session.poll_event(clock::now) {
+            } else if let Some((_, event)) = self.session.poll_event(clock::now) {
                 self.do_event(event, effects);
             } else {
                 break;
@@ -223,7 +223,7 @@ impl End {
         if let Some(pool) = &self.pool {
             pool.abandon();
         }
-        let lent = self.session.handle_disconnect(error);
+        let lent = self.session.handle_disconnect(&error);
         let lent = (!lent.is_empty()).then(|| Box::new(lent) as Box<dyn Send>);
         effects.given_up = self.connection.close(lent);
         effects.lost = self.watch.take();

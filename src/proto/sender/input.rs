@@ -1,7 +1,7 @@
 //! Inputs of a sender.
 
 use super::{CreditWindow, Sender, SenderEvent, SenderState, SentStream, is_answer};
-use crate::error::Status;
+use crate::error::{Error, Status};
 use crate::proto::extension::{FEATURES, VERSION};
 use crate::proto::{Control, Credit, Headers, ProtocolError, Request, Role, Verb, decode_frees};
 
@@ -17,7 +17,8 @@ impl<P, K> Sender<P, K> {
             return Ok(());
         }
         let result = match self.config.tags.request(tag) {
-            Some((role, extension)) => self.request(role, extension, bytes),
+            Some((role, extension)) => Request::of(extension, bytes)
+                .and_then(|request| self.request(role, extension, request, Ok(()))),
             None if self.config.tags.is_free(tag) => self.take_back(bytes),
             None => Err(ProtocolError::new(
                 "U1",
@@ -77,7 +78,33 @@ impl<P, K> Sender<P, K> {
         holds
     }
 
-    fn request(&mut self, role: Role, extension: bool, bytes: &[u8]) -> Result<(), ProtocolError> {
+    /// Takes a request that was read. One that is not admitted is refused at once. Does nothing if
+    /// the state is `Closed`.
+    ///
+    /// # Errors
+    ///
+    /// As [`handle_tagged`](Self::handle_tagged).
+    pub(in crate::proto) fn requested(
+        &mut self,
+        role: Role,
+        extension: bool,
+        request: Request,
+        admitted: Result<(), Error>,
+    ) -> Result<(), ProtocolError> {
+        if self.state == SenderState::Closed {
+            return Ok(());
+        }
+        let result = self.request(role, extension, request, admitted);
+        result.map_err(|error| self.close(error))
+    }
+
+    fn request(
+        &mut self,
+        role: Role,
+        extension: bool,
+        request: Request,
+        admitted: Result<(), Error>,
+    ) -> Result<(), ProtocolError> {
         // Rule E4: one stream at a time; a baseline peer asks once.
         if self.state != SenderState::Idle || (self.extension && !extension) {
             let when = match self.state {
@@ -87,11 +114,6 @@ impl<P, K> Sender<P, K> {
             };
             return Err(ProtocolError::new("E4", format!("second request, {when}")));
         }
-        let request = if extension {
-            Request::decode(bytes)?
-        } else {
-            Request::baseline(bytes)
-        };
         self.extension = extension;
         let window = extension.then(|| CreditWindow::new(request.credit));
         self.stream = Some(SentStream {
@@ -112,7 +134,7 @@ impl<P, K> Sender<P, K> {
         });
         self.state = SenderState::Requested;
         // Rules E1 and Q12: the client gets a text, and the connection lives.
-        if let Err(error) = request.ensure_served() {
+        if let Err(error) = admitted.and_then(|()| request.ensure_served()) {
             self.over(error.status().code(), error.text());
             return Ok(());
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{IncomingStream, Rest, SessionEvent, Stream, StreamMessage};
 use crate::error::{Error, Result};
-use crate::proto::{Bytes, Control, SenderState, Side, Timestamp};
+use crate::proto::{Bytes, Control, Prefix, PrefixKind, SenderState, Side, Timestamp};
 
 /// Most messages that may overtake a request: the schema, and an ABORT.
 const MOST_OVERTAKING: usize = 4;
@@ -176,7 +176,10 @@ impl<P, K, B> Stream<P, K, B> {
         bytes: u64,
     ) -> Result<()> {
         match self.inbound {
-            InboundState::Retired => Ok(()),
+            InboundState::Retired => {
+                self.drop_message(&message);
+                Ok(())
+            }
             InboundState::Open => self.deliver_here(now, Side::Metadata, message),
             InboundState::Undecided | InboundState::Bodies | InboundState::Discarding => {
                 self.early.push(message, bytes);
@@ -190,6 +193,18 @@ impl<P, K, B> Stream<P, K, B> {
                 StreamMessage::Body { .. } => "a body",
                 _ => "a message",
             })),
+        }
+    }
+
+    /// Drops a message of a stream that nobody reads.
+    fn drop_message(&mut self, message: &StreamMessage<&[u8], B>) {
+        if self.is_server()
+            && let StreamMessage::Metadata(bytes) = message
+            && let Ok((prefix, _)) = Prefix::split(bytes)
+            && prefix.kind == PrefixKind::EndOfStream
+        {
+            // Rule Q10.
+            self.sender.incoming_over();
         }
     }
 

@@ -12,6 +12,7 @@ mod putting;
 mod regions;
 mod role;
 mod stream;
+mod streams;
 mod timing;
 
 use std::collections::VecDeque;
@@ -24,6 +25,7 @@ pub use putting::{HostResult, PutProgress, PutStage};
 use regions::Regions;
 use role::{ServerRole, SessionRole, StreamRole};
 pub use stream::Stream;
+use streams::Streams;
 pub use timing::QuietTimes;
 
 /// One end of a connection.
@@ -36,7 +38,7 @@ pub use timing::QuietTimes;
 #[derive(Debug)]
 pub struct Session<P, K, B> {
     role: SessionRole,
-    first: Stream<P, K, B>,
+    streams: Streams<P, K, B>,
     regions: Regions,
     /// Messages about the connection, which go before those of streams.
     controls: VecDeque<Transmit<P>>,
@@ -199,7 +201,7 @@ impl<P, K, B> Session<P, K, B> {
     fn new(role: SessionRole, stream: StreamRole, config: SenderConfig, is_ordered: bool) -> Self {
         Self {
             role,
-            first: Stream::new(stream, config, is_ordered),
+            streams: Streams::new(stream, config, is_ordered),
             regions: Regions::default(),
             controls: VecDeque::new(),
             events: VecDeque::new(),
@@ -208,58 +210,77 @@ impl<P, K, B> Session<P, K, B> {
 
     /// The stream of number 0, which is there from the beginning.
     pub fn first(&self) -> &Stream<P, K, B> {
-        &self.first
+        &self.streams.first
     }
 
     /// The same, to be changed.
     pub fn first_mut(&mut self) -> &mut Stream<P, K, B> {
-        &mut self.first
+        &mut self.streams.first
     }
 
-    /// Takes a message that came at `now`.
+    /// Takes a message of the stream `number` that came at `now`. Messages about the connection have
+    /// number 0.
     ///
     /// # Errors
     ///
     /// The peer broke a rule, and the caller closes the connection.
-    pub fn handle(&mut self, now: Timestamp, message: InMessage<&[u8], B>) -> Result<Handled> {
-        let stream = &mut self.first;
-        stream.note_message(now)?;
+    pub fn handle(
+        &mut self,
+        now: Timestamp,
+        number: u32,
+        message: InMessage<&[u8], B>,
+    ) -> Result<Handled> {
+        if let Some(stream) = self.streams.get_mut(number) {
+            stream.note_message(now)?;
+        }
         let bytes = message.held_bytes();
-        let of_stream = match message {
+        let message = match message {
             InMessage::Metadata(bytes) => StreamMessage::Metadata(bytes),
             InMessage::Body { seq, len, memory } => StreamMessage::Body { seq, len, memory },
             InMessage::Tagged { tag, bytes } => {
-                let is_body = stream.has_come() && body_of_tag(tag).is_some();
-                if !is_body && (stream.is_server() || stream.sender.takes(tag)) {
-                    stream.sender.handle_tagged(tag, bytes)?;
+                if self.takes(number, tag) {
+                    self.handle_tagged(tag, bytes)?;
                     return Ok(Handled::Done);
                 }
                 StreamMessage::Tagged { tag, bytes }
             }
             InMessage::Control(bytes) => {
                 let control = match Control::decode(bytes) {
-                    Err(error) => return Err(self.first.sender.close(error).into()),
+                    Err(error) => return Err(self.streams.first.sender.close(error).into()),
                     // Rule E3: unknown kinds are ignored.
                     Ok(None) => return Ok(Handled::Done),
                     Ok(Some(control)) => control,
                 };
-                let control = match self.handle_control(control)? {
+                match self.handle_control(control)? {
                     Routed::Here(handled) => return Ok(handled),
-                    Routed::Stream(control) => self.first.handle_control(control)?,
-                };
-                let Some(control) = control else {
-                    return Ok(Handled::Done);
-                };
-                StreamMessage::Control(control)
+                    Routed::Stream(control) => StreamMessage::Control(control),
+                }
             }
         };
-        self.first.deliver(now, of_stream, bytes)?;
+        match self.streams.at(number)? {
+            Some(stream) => stream.handle(now, message, bytes)?,
+            None => ensure_may_be_late(number, &message)?,
+        }
         Ok(Handled::Done)
+    }
+
+    /// Whether a tagged message is a request, or gives lent memory back.
+    fn takes(&self, number: u32, tag: u64) -> bool {
+        let stream = self.streams.get(number);
+        let is_body = stream.is_some_and(Stream::has_come) && body_of_tag(tag).is_some();
+        !is_body && (self.is_server() || self.streams.first.sender.takes(tag))
+    }
+
+    fn handle_tagged(&mut self, tag: u64, bytes: &[u8]) -> Result<()> {
+        match self.streams.config.tags.request(tag) {
+            Some((role, is_extension)) => self.requested(role, is_extension, bytes),
+            None => Ok(self.streams.first.sender.handle_tagged(tag, bytes)?),
+        }
     }
 
     /// Takes a control message that is about the connection.
     fn handle_control(&mut self, control: Control) -> Result<Routed> {
-        let receives = self.first.has_come();
+        let receives = self.streams.has_come();
         Ok(Routed::Here(match control {
             Control::Region { id, handle } if receives => {
                 Handled::Memory(PeerMemory::Region { id, handle })
@@ -270,8 +291,12 @@ impl<P, K, B> Session<P, K, B> {
             Control::Ready { seq, event, handle } if receives => {
                 Handled::Memory(PeerMemory::Ready { seq, event, handle })
             }
-            Control::RegionForgotten { id } if self.first.sender.is_extension() => {
+            Control::RegionForgotten { id } if self.streams.first.sender.is_extension() => {
                 self.region_forgotten(id)?;
+                Handled::Done
+            }
+            Control::Streams { limit } if !self.is_server() => {
+                self.learn_limit(limit)?;
                 Handled::Done
             }
             Control::GoAway => match &mut self.role {
@@ -288,24 +313,36 @@ impl<P, K, B> Session<P, K, B> {
     /// Notes that the connection is over, and gives back every lend (rule F4): see
     /// [`Sender::handle_disconnect`](crate::proto::Sender::handle_disconnect). What has come of a
     /// stream can still be taken.
-    pub fn handle_disconnect(&mut self, error: Error) -> Vec<K> {
-        self.first.handle_disconnect(error)
+    pub fn handle_disconnect(&mut self, error: &Error) -> Vec<K> {
+        let streams = self.streams.all_mut();
+        streams
+            .flat_map(|stream| stream.handle_disconnect(error))
+            .collect()
     }
 
     /// Whether there may be a message for the transport, or an event.
     pub fn has_output(&self) -> bool {
-        self.first.has_output() || !self.controls.is_empty() || !self.events.is_empty()
+        self.streams.has_output() || !self.controls.is_empty() || !self.events.is_empty()
     }
 
-    /// The next message for the transport.
-    pub fn poll_transmit(&mut self) -> Option<Transmit<P>> {
-        (self.controls.pop_front()).or_else(|| self.first.poll_transmit())
+    /// The next message for the transport, and the number of its stream.
+    pub fn poll_transmit(&mut self) -> Option<(u32, Transmit<P>)> {
+        let first = (self.controls.pop_front()).or_else(|| self.streams.first.poll_transmit());
+        match first {
+            Some(transmit) => Some((0, transmit)),
+            None => self.streams.poll_transmit(),
+        }
     }
 
-    /// The next event. `now` tells when a request came.
-    pub fn poll_event(&mut self, now: impl Fn() -> Timestamp) -> Option<SessionEvent<K>> {
-        let event = (self.events.pop_front()).or_else(|| self.first.poll_event(now))?;
-        if let (SessionEvent::Requested(_), SessionRole::Server(server)) = (&event, &mut self.role)
+    /// The next event, and the number of its stream. `now` tells when a request came.
+    pub fn poll_event(&mut self, now: impl Fn() -> Timestamp) -> Option<(u32, SessionEvent<K>)> {
+        let first = (self.events.pop_front()).or_else(|| self.streams.first.poll_event(&now));
+        let event = match first {
+            Some(event) => (0, event),
+            None => self.streams.poll_event(&now)?,
+        };
+        if let ((_, SessionEvent::Requested(_)), SessionRole::Server(server)) =
+            (&event, &mut self.role)
         {
             server.quiet.requested();
         }
@@ -320,12 +357,12 @@ impl<P, K, B> Session<P, K, B> {
     /// Whether the peer reads what only our extension has (rule E1). A client lends to peers with
     /// the extension alone.
     pub fn is_extension(&self) -> bool {
-        !self.is_server() || self.first.sender.is_extension()
+        !self.is_server() || self.streams.first.sender.is_extension()
     }
 
     /// Why the connection is over, once it is.
     pub fn closed(&self) -> Option<&Error> {
-        self.first.closed.as_ref()
+        self.streams.first.closed.as_ref()
     }
 
     /// Fails if the connection is over.
@@ -334,7 +371,7 @@ impl<P, K, B> Session<P, K, B> {
     ///
     /// The reason.
     pub fn ensure_open(&self) -> Result<()> {
-        self.first.ensure_open()
+        self.streams.first.ensure_open()
     }
 
     /// At a server: asks the client to end the connection, once. Returns when it was asked first.
@@ -364,13 +401,28 @@ impl<P, K, B> Session<P, K, B> {
     /// The peer sends a body that nobody asked for; the server is being stopped.
     pub fn nothing_came(&self, is_waiting: bool) -> Result<bool> {
         match is_waiting {
-            true => self.first.has_unannounced_body(),
+            true => self.streams.first.has_unannounced_body(),
             // The server waits for the client's end, so that the client loses nothing unread.
-            false if self.is_dismissed() && self.first.is_between_streams() => {
+            false if self.is_dismissed() && self.streams.first.is_between_streams() => {
                 Err(Error::disconnected("the server is being stopped"))
             }
             false => Ok(false),
         }
+    }
+}
+
+/// Rule S7: fails if a message of a stream that has ended is none that may come late.
+fn ensure_may_be_late<T, B>(number: u32, message: &StreamMessage<T, B>) -> Result<()> {
+    match message {
+        StreamMessage::Control(
+            Control::Credit { .. }
+            | Control::Cancel { .. }
+            | Control::Return { .. }
+            | Control::Abort { .. },
+        ) => Ok(()),
+        _ => Err(Error::protocol(format!(
+            "a message came for stream {number}, which has ended"
+        ))),
     }
 }
 

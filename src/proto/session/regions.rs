@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::role::SessionRole;
 use super::{Session, SessionEvent};
 use crate::error::{Error, Result};
 use crate::proto::{Control, ProtocolError, SenderState, Transmit};
@@ -89,25 +90,28 @@ impl<P, K, B> Session<P, K, B> {
     /// `InvalidArgument`: the peer does not speak the extension, or the connection is over.
     pub fn go_away(&mut self) -> Result<()> {
         self.ensure_heard("go_away")?;
+        if let SessionRole::Server(server) = &mut self.role {
+            server.is_going = true;
+        }
         self.say(&Control::GoAway, None);
         Ok(())
     }
 
     /// The peer has forgotten a region.
     pub(super) fn region_forgotten(&mut self, id: u16) -> Result<()> {
-        if self.first.sender.state() == SenderState::Closed {
+        if self.streams.first.sender.state() == SenderState::Closed {
             return Ok(());
         }
         let forgotten = self.regions.forget(id);
-        forgotten.map_err(|error| self.first.sender.close(error))?;
+        forgotten.map_err(|error| self.streams.first.sender.close(error))?;
         (self.events).push_back(SessionEvent::RegionForgotten { id });
         Ok(())
     }
 
     /// Fails if the peer does not read messages about the connection.
     fn ensure_heard(&self, call: &str) -> Result<()> {
-        let state = self.first.sender.state();
-        if state == SenderState::Closed || !self.first.sender.is_extension() {
+        let state = self.streams.first.sender.state();
+        if state == SenderState::Closed || !self.streams.first.sender.is_extension() {
             return Err(Error::invalid_argument(format!(
                 "{call} is not possible while the sender is {state:?}"
             )));
@@ -115,7 +119,7 @@ impl<P, K, B> Session<P, K, B> {
         Ok(())
     }
 
-    fn say(&mut self, message: &Control, region: Option<u16>) {
+    pub(super) fn say(&mut self, message: &Control, region: Option<u16>) {
         let bytes = message.encode();
         self.controls.push_back(Transmit::Control { bytes, region });
     }

@@ -24,6 +24,8 @@ pub(super) struct ServerRole {
     pub(super) quiet: Wait,
     /// When the client was first given the time to read what was said last, at a stop.
     pub(super) dismissed_at: Option<Timestamp>,
+    /// The client was told that the server takes no further request (GOAWAY).
+    pub(super) is_going: bool,
 }
 
 /// What a stream has at one end only.
@@ -50,6 +52,7 @@ impl ServerRole {
         Self {
             quiet: Wait::for_first_request(times, now),
             dismissed_at: None,
+            is_going: false,
         }
     }
 }
@@ -57,6 +60,14 @@ impl ServerRole {
 impl StreamRole {
     pub(super) fn server() -> Self {
         Self::Server(ServedStream::default())
+    }
+
+    /// That of another stream of the same end.
+    pub(super) fn another(&self) -> Self {
+        match self {
+            Self::Client(_) => Self::Client(None),
+            Self::Server(_) => Self::server(),
+        }
     }
 }
 

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use super::early::EarlyMessages;
 use super::inbound::InboundState;
 use super::role::StreamRole;
-use super::{ArrivedRequest, IncomingStream, PutProgress, SessionEvent};
+use super::{ArrivedRequest, IncomingStream, PutProgress, SessionEvent, StreamMessage};
 use crate::error::{Error, Result};
 use crate::proto::{
-    Control, Headers, ReceiverTransmit, Sender, SenderConfig, SenderEvent, SenderState, Side,
-    Timestamp, Transmit, WindowRoom, is_answer,
+    Control, Headers, ReceiverTransmit, Request, Role, Sender, SenderConfig, SenderEvent,
+    SenderState, Side, Timestamp, Transmit, WindowRoom, is_answer,
 };
 
 /// One stream of a connection, or all streams that follow one another under one number (rule E4).
@@ -21,7 +21,7 @@ pub struct Stream<P, K, B> {
     pub(super) sender: Sender<P, K>,
     /// The client has cancelled the stream that was asked for last. Longer than in the sender,
     /// which forgets a stream with its last word.
-    is_cancelled: bool,
+    pub(super) is_cancelled: bool,
     /// Messages of the transport keep their order.
     pub(super) is_ordered: bool,
     pub(super) inbound: InboundState,
@@ -52,11 +52,47 @@ impl<P, K, B> Stream<P, K, B> {
         }
     }
 
+    /// Takes a message of the stream, which takes `bytes` of memory.
+    pub(super) fn handle(
+        &mut self,
+        now: Timestamp,
+        message: StreamMessage<&[u8], B>,
+        bytes: u64,
+    ) -> Result<()> {
+        let message = match message {
+            StreamMessage::Control(control) => match self.handle_control(control)? {
+                Some(control) => StreamMessage::Control(control),
+                None => return Ok(()),
+            },
+            message => message,
+        };
+        self.deliver(now, message, bytes)
+    }
+
+    /// At a server: takes a request. One that is not admitted is refused at once.
+    pub(super) fn requested(
+        &mut self,
+        role: Role,
+        is_extension: bool,
+        request: Request,
+        admitted: Result<()>,
+    ) -> Result<()> {
+        if admitted.is_err() && request.source.is_some() {
+            // Nobody reads what comes up to the client's last word.
+            self.inbound = InboundState::Retired;
+        }
+        Ok(self
+            .sender
+            .requested(role, is_extension, request, admitted)?)
+    }
+
     /// Takes a control message of the stream. Returns the message if it is of what the peer sends.
-    pub(super) fn handle_control(&mut self, control: Control) -> Result<Option<Control>> {
+    fn handle_control(&mut self, control: Control) -> Result<Option<Control>> {
         match control {
             Control::Abort { .. } if self.may_overtake_request() => return Ok(Some(control)),
-            Control::Abort { .. } if self.has_come() && self.is_server() => {
+            Control::Abort { .. }
+                if self.is_server() && self.has_come() && self.inbound != InboundState::Retired =>
+            {
                 // What the peer sends ends with it, too.
                 self.sender.handle(&control)?;
                 self.events.push_back(SessionEvent::Lost);
@@ -81,11 +117,11 @@ impl<P, K, B> Stream<P, K, B> {
 
     /// Notes that the connection is over, and gives back every lend (rule F4): see
     /// [`Sender::handle_disconnect`]. What has come can still be taken.
-    pub(super) fn handle_disconnect(&mut self, error: Error) -> Vec<K> {
+    pub(super) fn handle_disconnect(&mut self, error: &Error) -> Vec<K> {
         if let Some(incoming) = &mut self.incoming {
-            incoming.handle_disconnect(Side::Metadata, &error);
+            incoming.handle_disconnect(Side::Metadata, error);
         }
-        self.closed = Some(error);
+        self.closed = Some(error.clone());
         self.sender.handle_disconnect()
     }
 
@@ -239,12 +275,23 @@ impl<P, K, B> Stream<P, K, B> {
         self.closed.is_none() && (self.sender.lent_outstanding() > 0 || self.sender.is_asking())
     }
 
-    /// Whether the peer asks for nothing, and neither side has anything to come.
-    pub(super) fn is_idle(&self) -> bool {
-        self.sender.state() == SenderState::Idle
-            && self.sender.lent_outstanding() == 0
-            && !self.has_waiting()
-            && !self.is_expecting()
+    /// Whether both sides have said their last word, and nothing waits.
+    pub(super) fn is_over(&self) -> bool {
+        let is_sent = matches!(self.state(), SenderState::Idle | SenderState::Closed);
+        is_sent && self.incoming.is_none() && !self.has_waiting() && !self.is_expecting()
+    }
+
+    /// When the peer has been silent for too long about a stream that its consumer has left.
+    pub(super) fn silent_at(&self) -> Option<Timestamp> {
+        self.incoming().and_then(IncomingStream::silent_at)
+    }
+
+    /// Notes that time has passed.
+    pub(super) fn handle_timeout(&mut self, now: Timestamp) {
+        let incoming = self.incoming.as_mut();
+        if let Some(silent) = incoming.and_then(|incoming| incoming.take_silence(now)) {
+            self.events.push_back(SessionEvent::Silent(silent));
+        }
     }
 
     /// Adds headers to the next answer.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::Session;
 use super::role::SessionRole;
-use super::{IncomingStream, Session, SessionEvent};
 use crate::error::Error;
 use crate::proto::Timestamp;
 
@@ -64,7 +64,7 @@ impl<P, K, B> Session<P, K, B> {
             SessionRole::Server(server) => server.quiet.at,
             SessionRole::Client { .. } => None,
         };
-        let silent = self.first.incoming().and_then(IncomingStream::silent_at);
+        let silent = self.streams.silent_at();
         quiet.into_iter().chain(silent).min()
     }
 
@@ -76,12 +76,8 @@ impl<P, K, B> Session<P, K, B> {
     /// `Timeout`: nothing was asked for too long, and neither side has memory of the other. The
     /// caller closes the connection.
     pub fn handle_timeout(&mut self, now: Timestamp, is_unused: bool) -> Result<(), Error> {
-        if let Some(silent) =
-            (self.first.incoming_mut()).and_then(|stream| stream.take_silence(now))
-        {
-            self.events.push_back(SessionEvent::Silent(silent));
-        }
-        let is_idle = is_unused && self.first.is_idle();
+        self.streams.handle_timeout(now);
+        let is_idle = is_unused && self.streams.is_idle();
         let is_closed = self.closed().is_some();
         let SessionRole::Server(server) = &mut self.role else {
             return Ok(());

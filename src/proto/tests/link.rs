@@ -282,13 +282,13 @@ impl World {
     }
 
     fn drain(&mut self) {
-        while let Some(transmit) = self.wires[0].client.poll_transmit() {
+        while let Some((_, transmit)) = self.wires[0].client.poll_transmit() {
             let up = Wire::of_transmit(transmit).unwrap();
             if !self.cut {
                 self.wires[0].up.push(up);
             }
         }
-        while let Some(event) = self.wires[0].client.poll_event(Timestamp::default) {
+        while let Some((_, event)) = self.wires[0].client.poll_event(Timestamp::default) {
             match event {
                 SessionEvent::Bodies(work) => self.work_for_bodies(work),
                 other => panic!("{other:?}"),
@@ -301,7 +301,7 @@ impl World {
             assert_eq!(header.bytes(), schema());
         }
         for wire in &mut self.wires {
-            while let Some(transmit) = wire.server.poll_transmit() {
+            while let Some((_, transmit)) = wire.server.poll_transmit() {
                 match Wire::of_transmit(transmit) {
                     Ok(down) => wire.down.push(down),
                     Err(reason) => {
@@ -311,7 +311,7 @@ impl World {
                     }
                 }
             }
-            while let Some(event) = wire.server.poll_event(Timestamp::default) {
+            while let Some((_, event)) = wire.server.poll_event(Timestamp::default) {
                 match event {
                     SessionEvent::Requested(arrived) => {
                         let (ticket, role) = (&*arrived.request.ticket, arrived.role);
@@ -571,7 +571,7 @@ impl World {
         let reason = Error::disconnected("cut");
         for wire in &mut self.wires {
             // Rule F4: a disconnect gives back every lend.
-            for item in wire.server.handle_disconnect(reason.clone()) {
+            for item in wire.server.handle_disconnect(&reason) {
                 *wire.lent.get_mut(&item).unwrap() -= 1;
             }
             assert_eq!(wire.server.first().lent_outstanding(), 0);
@@ -579,7 +579,7 @@ impl World {
             wire.up.clear();
             wire.frees = FreeQueue::new(1);
             wire.done = true;
-            wire.client.handle_disconnect(reason.clone());
+            wire.client.handle_disconnect(&reason);
         }
         self.hand_on(Some(&reason));
     }

@@ -176,13 +176,13 @@ impl SendingWorld {
     }
 
     fn drain(&mut self) {
-        while let Some(transmit) = self.client.poll_transmit() {
+        while let Some((_, transmit)) = self.client.poll_transmit() {
             self.up_line.push(Wire::of_transmit(transmit).unwrap());
         }
-        while let Some(transmit) = self.server.poll_transmit() {
+        while let Some((_, transmit)) = self.server.poll_transmit() {
             self.down_line.push(Wire::of_transmit(transmit).unwrap());
         }
-        while let Some(event) = self.client.poll_event(Timestamp::default) {
+        while let Some((_, event)) = self.client.poll_event(Timestamp::default) {
             match event {
                 SessionEvent::Freed(_) => self.up.lent -= 1,
                 SessionEvent::Requested(_) => panic!("a client is asked"),
@@ -197,7 +197,7 @@ impl SendingWorld {
                 _ => {}
             }
         }
-        while let Some(event) = self.server.poll_event(Timestamp::default) {
+        while let Some((_, event)) = self.server.poll_event(Timestamp::default) {
             match event {
                 SessionEvent::Freed(_) => self.down.lent -= 1,
                 SessionEvent::Requested(request) => {
@@ -213,7 +213,7 @@ impl SendingWorld {
                 SessionEvent::LeftOver => match self.server.first().rest() {
                     Rest::Nothing => self.server.first_mut().end_receiving(),
                     Rest::Late => {
-                        let holds = self.server.handle_disconnect(Error::disconnected("late"));
+                        let holds = self.server.handle_disconnect(&Error::disconnected("late"));
                         self.down.lent -= holds.len();
                     }
                     rest => panic!("{rest:?}"),
@@ -232,7 +232,7 @@ impl SendingWorld {
             (&mut self.server, &mut self.down),
         ];
         for (end, direction) in ends {
-            direction.lent -= end.handle_disconnect(error.clone()).len();
+            direction.lent -= end.handle_disconnect(&error).len();
             assert_eq!((direction.lent, end.first().lent_outstanding()), (0, 0));
             assert!(end.first().ensure_streaming().is_err());
             // Rule Q4: what came before the cut can still be taken; then the stream has failed, and

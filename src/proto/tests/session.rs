@@ -63,7 +63,7 @@ pub(super) fn asked(verb: Verb) -> TestSession {
     let mut session = server_of(true);
     let bytes = asks_to(verb).encode();
     handle_tagged(&mut session, tags().dipc_want, &bytes);
-    let event = session.poll_event(Timestamp::default).unwrap();
+    let event = session.poll_event(Timestamp::default).unwrap().1;
     assert!(matches!(event, SessionEvent::Requested(_)));
     session
 }
@@ -141,13 +141,13 @@ fn error_of(session: &mut TestSession) -> Option<String> {
 }
 
 fn events(session: &mut TestSession) -> Vec<SessionEvent<&'static str>> {
-    std::iter::from_fn(|| session.poll_event(Timestamp::default)).collect()
+    std::iter::from_fn(|| Some(session.poll_event(Timestamp::default)?.1)).collect()
 }
 
 /// The controls that a session sends.
 fn sent(session: &mut TestSession) -> Vec<&'static str> {
     let mut names = Vec::new();
-    while let Some(transmit) = session.poll_transmit() {
+    while let Some((_, transmit)) = session.poll_transmit() {
         if let Transmit::Control { bytes, .. } = transmit {
             names.push(Control::decode(&bytes).unwrap().unwrap().name());
         }
@@ -378,7 +378,7 @@ fn what_waits_for_the_host_is_bounded() {
             .send_batch(header, len, body)
             .unwrap();
         sent += 1;
-        while let Some(transmit) = client.poll_transmit() {
+        while let Some((_, transmit)) = client.poll_transmit() {
             let message = match transmit {
                 Transmit::Metadata { prefix, header } => InMessage::Metadata(
                     [&prefix[..], header.as_deref().unwrap_or_default()]
@@ -398,7 +398,7 @@ fn what_waits_for_the_host_is_bounded() {
     }
     // The window has 1,000 bytes; the last batch may pass it.
     assert_eq!(sent, 2);
-    session.handle_disconnect(Error::disconnected("cut"));
+    session.handle_disconnect(&Error::disconnected("cut"));
     let stream = session.first_mut().incoming_mut().unwrap();
     for _ in 0..sent {
         assert!(stream.error().is_none());
@@ -535,7 +535,7 @@ fn regions_come_and_go() {
     let region = Some(1);
     assert_eq!(
         session.poll_transmit(),
-        Some(Transmit::Control { bytes, region })
+        Some((0, Transmit::Control { bytes, region }))
     );
     assert!(session.announce_region(1, &[9]).is_err() && session.announce_region(0, &[9]).is_err());
     assert!(session.retire_region(2).is_err());
@@ -577,7 +577,7 @@ fn a_request_waits_for_the_holder() {
     let bytes = asks_to(Verb::Get).encode();
     handle_tagged(&mut session, tags().dipc_want, &bytes);
     let at = Timestamp::from_nanos(7);
-    let Some(SessionEvent::Requested(request)) = session.poll_event(|| at) else {
+    let Some((_, SessionEvent::Requested(request))) = session.poll_event(|| at) else {
         panic!("no request");
     };
     assert_eq!((request.at, &*request.request.ticket), (at, &b"t"[..]));

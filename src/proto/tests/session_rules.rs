@@ -16,7 +16,7 @@ fn message(kind: PrefixKind, seq: u32, header: &[u8]) -> InMessage<Bytes, &'stat
 }
 
 fn transmits(session: &mut TestSession) -> Vec<Transmit<&'static str>> {
-    std::iter::from_fn(|| session.poll_transmit()).collect()
+    std::iter::from_fn(|| Some(session.poll_transmit()?.1)).collect()
 }
 
 fn lent(length: u64, hold: &'static str) -> OutBody<&'static str, &'static str> {
@@ -107,7 +107,7 @@ fn headers_may_be_misaligned() {
         .encode();
         let bytes = [&vec![0; pad][..], &prefix, &schema()].concat();
         session
-            .handle(NOW, InMessage::Metadata(&bytes[pad..]))
+            .handle(NOW, 0, InMessage::Metadata(&bytes[pad..]))
             .unwrap();
         events(&mut session);
         let header = session.first().incoming().unwrap().schema().unwrap();
@@ -294,7 +294,7 @@ fn each_request_has_its_own_headers() {
         request.headers.add("user", name).unwrap();
         request.deadline = Some(Duration::from_secs(5));
         handle_tagged(&mut session, tags().dipc_want, &request.encode());
-        let Some(SessionEvent::Requested(arrived)) = session.poll_event(|| NOW) else {
+        let Some((_, SessionEvent::Requested(arrived))) = session.poll_event(|| NOW) else {
             panic!("no request");
         };
         assert_eq!(arrived.request.headers, request.headers);
@@ -304,7 +304,7 @@ fn each_request_has_its_own_headers() {
             .add_answer_headers(&request.headers)
             .unwrap();
         session.first_mut().sender().refuse(-5, "no").unwrap();
-        let Some(Transmit::Control { bytes, .. }) = session.poll_transmit() else {
+        let Some((_, Transmit::Control { bytes, .. })) = session.poll_transmit() else {
             panic!("no answer");
         };
         let stream = IncomingStream::new(
@@ -353,7 +353,7 @@ fn a_selection_comes_with_its_request() {
     let mut session = server_of(true);
     let request = selecting(Verb::Get);
     handle_tagged(&mut session, tags().dipc_want, &request.encode());
-    let Some(SessionEvent::Requested(arrived)) = session.poll_event(|| NOW) else {
+    let Some((_, SessionEvent::Requested(arrived))) = session.poll_event(|| NOW) else {
         panic!("no request");
     };
     assert_eq!(arrived.request.selection, request.selection);

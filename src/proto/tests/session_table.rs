@@ -91,7 +91,7 @@ fn states() -> Vec<(&'static str, TestSession)> {
         (
             "client_closed",
             with(asking(Verb::Put), |session| {
-                session.handle_disconnect(Error::disconnected("cut"));
+                session.handle_disconnect(&Error::disconnected("cut"));
             }),
         ),
     ]

@@ -144,5 +144,5 @@ pub(super) fn hand_in<P, K, B>(
         InMessage::Body { seq, len, memory } => InMessage::Body { seq, len, memory },
         InMessage::Control(ref bytes) => InMessage::Control(&**bytes),
     };
-    session.handle(now, message)
+    session.handle(now, 0, message)
 }

@@ -1,0 +1,414 @@
+//! The streams of a connection, by number (section S).
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::role::{SessionRole, StreamRole};
+use super::{Session, SessionEvent, Stream};
+use crate::error::{Error, Result, Status};
+use crate::proto::{
+    Control, FEATURE_RETURN, FEATURE_STREAMS, ProtocolError, Request, Role, SenderConfig,
+    Timestamp, Transmit,
+};
+
+/// Features of a client that may have many streams: what it is lent comes back by number.
+const ASKS_FOR_MANY: u64 = FEATURE_STREAMS | FEATURE_RETURN;
+
+/// How many streams a connection carries at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StreamLimit {
+    /// One stream follows the other (rule E4).
+    One,
+    /// At a server: so many, for a client that asks. At a client, which asks: as many as the server
+    /// says, up to this.
+    Offered(u32),
+    /// The server has said STREAMS.
+    Many(u32),
+}
+
+/// The streams of a connection. Those with a number other than 0 are there from their beginning to
+/// their end; number 0 is there all the time.
+#[derive(Debug)]
+pub(super) struct Streams<P, K, B> {
+    pub(super) first: Stream<P, K, B>,
+    others: BTreeMap<u32, Numbered<P, K, B>>,
+    /// The highest number so far.
+    highest: u32,
+    /// How many of `others` count towards the limit (rule S4).
+    running: u32,
+    pub(super) limit: StreamLimit,
+    /// Streams of `others` that may have messages for the transport.
+    to_send: BTreeSet<u32>,
+    /// Streams of `others` that may have events, or have come to their end.
+    to_tell: BTreeSet<u32>,
+    /// When the peer has been silent for too long about a stream of `others`.
+    silent_at: BTreeMap<u32, Timestamp>,
+    pub(super) config: SenderConfig,
+    is_ordered: bool,
+}
+
+/// A stream with a number other than 0.
+#[derive(Debug)]
+struct Numbered<P, K, B> {
+    stream: Stream<P, K, B>,
+    standing: Standing,
+}
+
+/// Who needs a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Messages have overtaken its request.
+    Early,
+    /// Its host.
+    Held,
+    /// The peer, until both sides have said their last word.
+    Released,
+    /// The peer has memory of it.
+    Lent,
+}
+
+impl<P, K, B> Streams<P, K, B> {
+    pub(super) fn new(role: StreamRole, config: SenderConfig, is_ordered: bool) -> Self {
+        Self {
+            first: Stream::new(role, config, is_ordered),
+            others: BTreeMap::new(),
+            highest: 0,
+            running: 0,
+            limit: StreamLimit::One,
+            to_send: BTreeSet::new(),
+            to_tell: BTreeSet::new(),
+            silent_at: BTreeMap::new(),
+            config,
+            is_ordered,
+        }
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<&Stream<P, K, B>> {
+        match number {
+            0 => Some(&self.first),
+            _ => self.others.get(&number).map(|it| &it.stream),
+        }
+    }
+
+    /// The stream, which may have output behind this call.
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut Stream<P, K, B>> {
+        if number == 0 {
+            return Some(&mut self.first);
+        }
+        let numbered = self.others.get_mut(&number)?;
+        self.to_send.insert(number);
+        self.to_tell.insert(number);
+        Some(&mut numbered.stream)
+    }
+
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Stream<P, K, B>> {
+        let others = self.others.values_mut().map(|it| &mut it.stream);
+        std::iter::once(&mut self.first).chain(others)
+    }
+
+    /// Whether nothing is asked for, and no side has memory of the other.
+    pub(super) fn is_idle(&self) -> bool {
+        let first = &self.first;
+        self.others.is_empty() && first.is_over() && first.lent_outstanding() == 0
+    }
+
+    /// Whether the peer may announce its memory: streams come in here, or have come.
+    pub(super) fn has_come(&self) -> bool {
+        self.first.has_come() || self.others.values().any(|it| it.stream.has_come())
+    }
+
+    /// The stream that a message of this number belongs to. `None`: that stream has ended.
+    ///
+    /// # Errors
+    ///
+    /// Rule S7: no stream has had the number.
+    pub(super) fn at(
+        &mut self,
+        number: u32,
+    ) -> Result<Option<&mut Stream<P, K, B>>, ProtocolError> {
+        if number > self.highest && !self.may_overtake() {
+            let text = format!(
+                "message of stream {number}: the highest number is {}",
+                self.highest
+            );
+            return Err(ProtocolError::new("S7", text));
+        }
+        if number > self.highest && !self.others.contains_key(&number) {
+            self.insert(number, Standing::Early);
+        }
+        Ok(self.get_mut(number))
+    }
+
+    /// Whether messages may come before the request of their stream.
+    fn may_overtake(&self) -> bool {
+        let StreamLimit::Many(limit) = self.limit else {
+            return false;
+        };
+        self.first.is_server() && !self.is_ordered && self.running < limit
+    }
+
+    /// Makes the stream of a request.
+    ///
+    /// # Errors
+    ///
+    /// Rule S2: the number does not ascend.
+    pub(super) fn asked_for(&mut self, number: u32) -> Result<(), ProtocolError> {
+        let is_many = matches!(self.limit, StreamLimit::Many(_));
+        let ascends = match number {
+            0 => !is_many,
+            _ => is_many && number > self.highest,
+        };
+        if !ascends {
+            let text = format!(
+                "request of stream {number} after that of stream {}",
+                self.highest
+            );
+            return Err(ProtocolError::new("S2", text));
+        }
+        self.highest = self.highest.max(number);
+        if number > 0 {
+            self.insert(number, Standing::Held);
+        }
+        Ok(())
+    }
+
+    /// Why the server has no room for one stream more.
+    pub(super) fn ensure_room(&self) -> Result<()> {
+        match self.limit {
+            StreamLimit::Many(limit) if self.running_with_first() > limit => Err(Error::new(
+                Status::Busy,
+                format!(
+                    "the connection carries {limit} streams, and no more at once: wait for one to \
+                     end"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn running_with_first(&self) -> u32 {
+        self.running
+            .saturating_add(u32::from(!self.first.is_over()))
+    }
+
+    fn insert(&mut self, number: u32, standing: Standing) {
+        let new = || Stream {
+            closed: self.first.closed.clone(),
+            ..Stream::new(self.first.role.another(), self.config, self.is_ordered)
+        };
+        match self.others.entry(number) {
+            Entry::Occupied(mut early) => early.get_mut().standing = standing,
+            Entry::Vacant(vacant) => {
+                let stream = new();
+                vacant.insert(Numbered { stream, standing });
+                self.running = self.running.saturating_add(1);
+            }
+        }
+    }
+
+    /// The next message of a stream other than the first.
+    pub(super) fn poll_transmit(&mut self) -> Option<(u32, Transmit<P>)> {
+        while let Some(number) = self.to_send.first().copied() {
+            let numbered = self.others.get_mut(&number);
+            if let Some(transmit) = numbered.and_then(|it| it.stream.poll_transmit()) {
+                return Some((number, transmit));
+            }
+            self.to_send.pop_first();
+            self.settle(number);
+        }
+        None
+    }
+
+    /// The next event of a stream other than the first.
+    pub(super) fn poll_event(
+        &mut self,
+        now: impl Fn() -> Timestamp,
+    ) -> Option<(u32, SessionEvent<K>)> {
+        while let Some(number) = self.to_tell.first().copied() {
+            let numbered = self.others.get_mut(&number);
+            if let Some(event) = numbered.and_then(|it| it.stream.poll_event(&now)) {
+                return Some((number, event));
+            }
+            self.to_tell.pop_first();
+            self.settle(number);
+        }
+        None
+    }
+
+    pub(super) fn has_output(&self) -> bool {
+        self.first.has_output() || !self.to_send.is_empty() || !self.to_tell.is_empty()
+    }
+
+    /// Forgets a stream that nobody needs, and notes when the stream wants to be called.
+    fn settle(&mut self, number: u32) {
+        let Some(numbered) = self.others.get_mut(&number) else {
+            return;
+        };
+        match numbered.stream.silent_at() {
+            Some(at) => self.silent_at.insert(number, at),
+            None => self.silent_at.remove(&number),
+        };
+        if numbered.standing == Standing::Released && numbered.stream.is_over() {
+            numbered.standing = Standing::Lent;
+            self.running = self.running.saturating_sub(1);
+        }
+        let is_needed = numbered.stream.has_output() || numbered.stream.lent_outstanding() > 0;
+        if numbered.standing == Standing::Lent && !is_needed {
+            self.others.remove(&number);
+        }
+    }
+
+    /// When the peer has been silent for too long about a stream.
+    pub(super) fn silent_at(&self) -> Option<Timestamp> {
+        let others = self.silent_at.values().copied();
+        others.chain(self.first.silent_at()).min()
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Timestamp) {
+        self.first.handle_timeout(now);
+        let due = self.silent_at.iter().filter(|(_, at)| **at <= now);
+        for number in due.map(|(number, _)| *number).collect::<Vec<_>>() {
+            if let Some(stream) = self.get_mut(number) {
+                stream.handle_timeout(now);
+            }
+        }
+    }
+}
+
+impl<P, K, B> Session<P, K, B> {
+    /// At a server: takes up to `limit` streams at once of a client that asks for many. At a client,
+    /// whose first request asks for many: has up to `limit` of them, and no more than the server
+    /// takes.
+    pub fn offer_streams(&mut self, limit: u32) {
+        if limit > 1 && self.streams.limit == StreamLimit::One {
+            self.streams.limit = StreamLimit::Offered(limit);
+        }
+    }
+
+    /// How many streams the connection carries at once.
+    pub fn stream_limit(&self) -> u32 {
+        match self.streams.limit {
+            StreamLimit::Many(limit) => limit,
+            StreamLimit::One | StreamLimit::Offered(_) => 1,
+        }
+    }
+
+    /// A stream of the connection.
+    pub fn stream(&self, number: u32) -> Option<&Stream<P, K, B>> {
+        self.streams.get(number)
+    }
+
+    /// The same, to be changed.
+    pub fn stream_mut(&mut self, number: u32) -> Option<&mut Stream<P, K, B>> {
+        self.streams.get_mut(number)
+    }
+
+    /// At a client: whether [`open`](Self::open) would succeed.
+    ///
+    /// # Errors
+    ///
+    /// `Busy`: as many streams run as the server takes, or the numbers are used up. `Disconnected`:
+    /// the server takes no further stream, or the connection is over.
+    pub fn ensure_may_open(&self) -> Result<()> {
+        self.ensure_open()?;
+        if self.is_dismissed() {
+            return Err(Error::disconnected("the server is being stopped"));
+        }
+        let has_room = match self.streams.limit {
+            StreamLimit::Many(limit) => self.streams.running_with_first() < limit,
+            StreamLimit::One | StreamLimit::Offered(_) => false,
+        };
+        if !has_room || self.is_server() || self.streams.highest == u32::MAX {
+            return Err(Error::new(
+                Status::Busy,
+                "the connection has no room for a stream",
+            ));
+        }
+        Ok(())
+    }
+
+    /// At a client: the number of a new stream, for its request. Give the stream back by
+    /// [`release`](Self::release).
+    ///
+    /// # Errors
+    ///
+    /// As [`ensure_may_open`](Self::ensure_may_open).
+    pub fn open(&mut self) -> Result<u32> {
+        self.ensure_may_open()?;
+        let number = self.streams.highest.saturating_add(1);
+        self.streams.highest = number;
+        self.streams.insert(number, Standing::Held);
+        Ok(number)
+    }
+
+    /// The host needs a stream no more. The stream goes with the last word of both sides, and the
+    /// last lent body.
+    pub fn release(&mut self, number: u32) {
+        if let Some(numbered) = self.streams.others.get_mut(&number)
+            && numbered.standing == Standing::Held
+        {
+            numbered.standing = Standing::Released;
+            self.streams.to_tell.insert(number);
+        }
+    }
+
+    /// A request for a stream has come.
+    pub(super) fn requested(&mut self, role: Role, is_extension: bool, bytes: &[u8]) -> Result<()> {
+        let asked = Request::of(is_extension, bytes).and_then(|request| {
+            self.streams.asked_for(request.number)?;
+            Ok(request)
+        });
+        let request = match asked {
+            Ok(request) => request,
+            Err(error) => return Err(self.streams.first.sender.close(error).into()),
+        };
+        let number = request.number;
+        if let StreamLimit::Offered(limit) = self.streams.limit
+            && request.features & ASKS_FOR_MANY == ASKS_FOR_MANY
+            && role == Role::Both
+        {
+            self.streams.limit = StreamLimit::Many(limit);
+            self.say(&Control::Streams { limit }, None);
+        }
+        let admitted = match number {
+            0 => Ok(()),
+            _ => self
+                .ensure_serving()
+                .and_then(|()| self.streams.ensure_room()),
+        };
+        let Some(stream) = self.streams.get_mut(number) else {
+            return Ok(());
+        };
+        let is_refused = admitted.is_err();
+        stream.requested(role, is_extension, request, admitted)?;
+        if is_refused {
+            self.release(number);
+        }
+        Ok(())
+    }
+
+    /// Fails if the server takes no further request (rule S8).
+    fn ensure_serving(&self) -> Result<()> {
+        match &self.role {
+            SessionRole::Server(server) if server.is_going => Err(Error::new(
+                Status::Busy,
+                "the server takes no further stream on this connection: open another",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The server has said how many streams it takes.
+    pub(super) fn learn_limit(&mut self, limit: u32) -> Result<(), ProtocolError> {
+        match self.streams.limit {
+            StreamLimit::Offered(most) => {
+                self.streams.limit = StreamLimit::Many(limit.min(most));
+                Ok(())
+            }
+            StreamLimit::One | StreamLimit::Many(_) => Err(ProtocolError::new(
+                "S1",
+                "STREAMS message that this client did not ask for",
+            )),
+        }
+    }
+}
