@@ -666,5 +666,7 @@ fn lent_memory_keeps_a_connection() {
 mod rules;
 #[path = "sending_link.rs"]
 mod sending_link;
+#[path = "streams.rs"]
+mod streams;
 #[path = "session_table.rs"]
 mod table;
