@@ -662,6 +662,8 @@ fn lent_memory_keeps_a_connection() {
     assert!(!session.first().is_needed());
 }
 
+#[path = "many_link.rs"]
+mod many_link;
 #[path = "session_rules.rs"]
 mod rules;
 #[path = "sending_link.rs"]

@@ -146,3 +146,21 @@ pub(super) fn hand_in<P, K, B>(
     };
     session.handle(now, 0, message)
 }
+
+/// Hands a message of a stream to a session.
+pub(super) fn hand_in_at(end: &mut TestEnd, number: u32, wire: Wire) -> Result<Handled, Error> {
+    let now = Timestamp::default();
+    match wire {
+        Wire::Metadata(bytes) => end.handle(now, number, InMessage::Metadata(&bytes)),
+        Wire::Control(bytes) => end.handle(now, number, InMessage::Control(&bytes)),
+        Wire::Tagged(tag, bytes) => {
+            let bytes = &bytes[..];
+            end.handle(now, number, InMessage::Tagged { tag, bytes })
+        }
+        Wire::Body(tag, memory) => {
+            let (seq, _) = body_of_tag(tag).unwrap();
+            let len = memory.len;
+            end.handle(now, number, InMessage::Body { seq, len, memory })
+        }
+    }
+}
