@@ -316,7 +316,8 @@ impl ManyWorld {
             let error = Error::disconnected("cut");
             self.client.handle_disconnect(&error);
             self.lent -= self.server.handle_disconnect(&error).len();
-            (self.up.clear(), self.down.clear());
+            self.up.clear();
+            self.down.clear();
             return true;
         }
         if self.setup.goes_away == Some(self.deliveries) {

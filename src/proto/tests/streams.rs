@@ -101,7 +101,9 @@ fn the_server_says_how_many_streams_it_takes() {
         let times = QuietTimes::default();
         let config = SenderConfig::default();
         let mut other = TestSession::server(config, true, times, Timestamp::default());
-        offered.map(|limit| other.offer_streams(limit));
+        if let Some(limit) = offered {
+            other.offer_streams(limit);
+        }
         let request = Request {
             features,
             ..asks_to(Verb::Get)
