@@ -65,7 +65,7 @@ pub(crate) use sender::is_answer;
 pub use sender::{OutBody, Sender, SenderConfig, SenderEvent, SenderState, Transmit, WindowRoom};
 pub use session::{
     ArrivedRequest, BodiesWork, Handled, HostResult, InMessage, IncomingStream, PeerMemory,
-    PutProgress, PutStage, QuietTimes, Rest, Session, SessionEvent, StreamMessage,
+    PutProgress, PutStage, QuietTimes, Rest, Session, SessionEvent, SessionStream, StreamMessage,
 };
 pub use tag::{BodyKind, Role, RoleTags, Tags, body_of_tag, body_tag, parse_body_tag};
 pub use time::Timestamp;

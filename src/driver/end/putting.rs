@@ -9,7 +9,7 @@ impl End {
     ///
     /// # Errors
     ///
-    /// As [`Session::ask`](crate::proto::Session::ask), or the connection is over.
+    /// As [`SessionStream::ask`](crate::proto::SessionStream::ask), or the connection is over.
     pub fn ask(&mut self, request: &Request, effects: &mut EndEffects) -> Result<()> {
         self.session.ensure_open()?;
         let asked = self.session.first_mut().ask(request);

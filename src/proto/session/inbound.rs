@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{IncomingStream, Rest, SessionEvent, Stream, StreamMessage};
+use super::{IncomingStream, Rest, SessionEvent, SessionStream, StreamMessage};
 use crate::error::{Error, Result};
 use crate::proto::{Bytes, Control, Prefix, PrefixKind, SenderState, Side, Timestamp};
 
@@ -28,7 +28,7 @@ pub(super) enum InboundState {
     Retired,
 }
 
-impl<P, K, B> Stream<P, K, B> {
+impl<P, K, B> SessionStream<P, K, B> {
     /// At a server: the host decides about a stream that the client sends. The stream's messages
     /// are kept until [`begin_receiving`](Self::begin_receiving).
     pub fn await_decision(&mut self) {

@@ -1,7 +1,7 @@
 //! What one end of a connection knows of the protocol.
 //!
 //! A [`Session`] decides where each message belongs that arrives: to the connection, or to a
-//! [`Stream`]. The connection has the regions, the times, and the server's dismissal. A stream has
+//! [`SessionStream`]. The connection has the regions, the times, and the server's dismissal. A stream has
 //! the request, what this end sends, [what the peer sends](IncomingStream), and the messages that
 //! come before their stream begins.
 
@@ -24,7 +24,7 @@ pub use incoming::{BodiesWork, IncomingStream, Rest};
 pub use putting::{HostResult, PutProgress, PutStage};
 use regions::Regions;
 use role::{ServerRole, SessionRole, StreamRole};
-pub use stream::Stream;
+pub use stream::SessionStream;
 use streams::Streams;
 pub use timing::QuietTimes;
 
@@ -137,7 +137,7 @@ pub struct ArrivedRequest {
 #[derive(Debug, PartialEq, Eq)]
 pub enum SessionEvent<K> {
     /// At a server: a request has come. Begin the stream, refuse the request, or
-    /// [put it back](Session::put_back).
+    /// [put it back](SessionStream::put_back).
     Requested(Box<ArrivedRequest>),
     /// Nobody waits any more for the stream that this end sends.
     Lost,
@@ -209,12 +209,12 @@ impl<P, K, B> Session<P, K, B> {
     }
 
     /// The stream of number 0, which is there from the beginning.
-    pub fn first(&self) -> &Stream<P, K, B> {
+    pub fn first(&self) -> &SessionStream<P, K, B> {
         &self.streams.first
     }
 
     /// The same, to be changed.
-    pub fn first_mut(&mut self) -> &mut Stream<P, K, B> {
+    pub fn first_mut(&mut self) -> &mut SessionStream<P, K, B> {
         &mut self.streams.first
     }
 
@@ -267,7 +267,7 @@ impl<P, K, B> Session<P, K, B> {
     /// Whether a tagged message is a request, or gives lent memory back.
     fn takes(&self, number: u32, tag: u64) -> bool {
         let stream = self.streams.get(number);
-        let is_body = stream.is_some_and(Stream::has_come) && body_of_tag(tag).is_some();
+        let is_body = stream.is_some_and(SessionStream::has_come) && body_of_tag(tag).is_some();
         !is_body && (self.is_server() || self.streams.first.sender.takes(tag))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::role::StreamRole;
-use super::{SessionEvent, Stream};
+use super::{SessionEvent, SessionStream};
 use crate::error::{Error, Result, Status};
 use crate::proto::{Headers, Request, SenderEvent};
 
@@ -51,7 +51,7 @@ impl PutProgress {
     }
 }
 
-impl<P, K, B> Stream<P, K, B> {
+impl<P, K, B> SessionStream<P, K, B> {
     /// At a client: asks the server to take the stream of the request.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Which end of a connection a session is, and the state that only this end has.
 
 use super::timing::Wait;
-use super::{ArrivedRequest, PutProgress, QuietTimes, Stream};
+use super::{ArrivedRequest, PutProgress, QuietTimes, SessionStream};
 use crate::error::{Error, Result};
 use crate::proto::{Sender, SenderState, Timestamp};
 
@@ -71,7 +71,7 @@ impl StreamRole {
     }
 }
 
-impl<P, K, B> Stream<P, K, B> {
+impl<P, K, B> SessionStream<P, K, B> {
     /// At a server: keeps a request until [`take_waiting`](Self::take_waiting).
     pub fn put_back(&mut self, request: Box<ArrivedRequest>) {
         if let StreamRole::Server(served) = &mut self.role {

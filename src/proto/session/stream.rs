@@ -16,7 +16,7 @@ use crate::proto::{
 ///
 /// `P`, `K` and `B` are those of the [`Session`](super::Session).
 #[derive(Debug)]
-pub struct Stream<P, K, B> {
+pub struct SessionStream<P, K, B> {
     pub(super) role: StreamRole,
     pub(super) sender: Sender<P, K>,
     /// The client has cancelled the stream that was asked for last. Longer than in the sender,
@@ -33,7 +33,7 @@ pub struct Stream<P, K, B> {
     pub(super) closed: Option<Error>,
 }
 
-impl<P, K, B> Stream<P, K, B> {
+impl<P, K, B> SessionStream<P, K, B> {
     pub(super) fn new(role: StreamRole, config: SenderConfig, is_ordered: bool) -> Self {
         let inbound = match role {
             StreamRole::Client(_) => InboundState::Idle,

@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::role::{SessionRole, StreamRole};
-use super::{Session, SessionEvent, Stream};
+use super::{Session, SessionEvent, SessionStream};
 use crate::error::{Error, Result, Status};
 use crate::proto::{
     Control, FEATURE_RETURN, FEATURE_STREAMS, ProtocolError, Request, Role, SenderConfig,
@@ -30,7 +30,7 @@ pub(super) enum StreamLimit {
 /// their end; number 0 is there all the time.
 #[derive(Debug)]
 pub(super) struct Streams<P, K, B> {
-    pub(super) first: Stream<P, K, B>,
+    pub(super) first: SessionStream<P, K, B>,
     others: BTreeMap<u32, Numbered<P, K, B>>,
     /// The highest number so far.
     highest: u32,
@@ -50,7 +50,7 @@ pub(super) struct Streams<P, K, B> {
 /// A stream with a number other than 0.
 #[derive(Debug)]
 struct Numbered<P, K, B> {
-    stream: Stream<P, K, B>,
+    stream: SessionStream<P, K, B>,
     standing: Standing,
 }
 
@@ -70,7 +70,7 @@ enum Standing {
 impl<P, K, B> Streams<P, K, B> {
     pub(super) fn new(role: StreamRole, config: SenderConfig, is_ordered: bool) -> Self {
         Self {
-            first: Stream::new(role, config, is_ordered),
+            first: SessionStream::new(role, config, is_ordered),
             others: BTreeMap::new(),
             highest: 0,
             running: 0,
@@ -83,7 +83,7 @@ impl<P, K, B> Streams<P, K, B> {
         }
     }
 
-    pub(super) fn get(&self, number: u32) -> Option<&Stream<P, K, B>> {
+    pub(super) fn get(&self, number: u32) -> Option<&SessionStream<P, K, B>> {
         match number {
             0 => Some(&self.first),
             _ => self.others.get(&number).map(|it| &it.stream),
@@ -91,7 +91,7 @@ impl<P, K, B> Streams<P, K, B> {
     }
 
     /// The stream, which may have output behind this call.
-    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut Stream<P, K, B>> {
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut SessionStream<P, K, B>> {
         if number == 0 {
             return Some(&mut self.first);
         }
@@ -101,7 +101,7 @@ impl<P, K, B> Streams<P, K, B> {
         Some(&mut numbered.stream)
     }
 
-    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Stream<P, K, B>> {
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut SessionStream<P, K, B>> {
         let others = self.others.values_mut().map(|it| &mut it.stream);
         std::iter::once(&mut self.first).chain(others)
     }
@@ -125,7 +125,7 @@ impl<P, K, B> Streams<P, K, B> {
     pub(super) fn at(
         &mut self,
         number: u32,
-    ) -> Result<Option<&mut Stream<P, K, B>>, ProtocolError> {
+    ) -> Result<Option<&mut SessionStream<P, K, B>>, ProtocolError> {
         if number > self.highest && !self.may_overtake() {
             let text = format!(
                 "message of stream {number}: the highest number is {}",
@@ -192,9 +192,9 @@ impl<P, K, B> Streams<P, K, B> {
     }
 
     fn insert(&mut self, number: u32, standing: Standing) {
-        let new = || Stream {
+        let new = || SessionStream {
             closed: self.first.closed.clone(),
-            ..Stream::new(self.first.role.another(), self.config, self.is_ordered)
+            ..SessionStream::new(self.first.role.another(), self.config, self.is_ordered)
         };
         match self.others.entry(number) {
             Entry::Occupied(mut early) => early.get_mut().standing = standing,
@@ -294,12 +294,12 @@ impl<P, K, B> Session<P, K, B> {
     }
 
     /// A stream of the connection.
-    pub fn stream(&self, number: u32) -> Option<&Stream<P, K, B>> {
+    pub fn stream(&self, number: u32) -> Option<&SessionStream<P, K, B>> {
         self.streams.get(number)
     }
 
     /// The same, to be changed.
-    pub fn stream_mut(&mut self, number: u32) -> Option<&mut Stream<P, K, B>> {
+    pub fn stream_mut(&mut self, number: u32) -> Option<&mut SessionStream<P, K, B>> {
         self.streams.get_mut(number)
     }
 
