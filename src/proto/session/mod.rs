@@ -1,9 +1,9 @@
 //! What one end of a connection knows of the protocol.
 //!
 //! A [`Session`] decides where each message belongs that arrives: to the connection, or to a
-//! [`SessionStream`]. The connection has the regions, the times, and the server's dismissal. A stream has
-//! the request, what this end sends, [what the peer sends](IncomingStream), and the messages that
-//! come before their stream begins.
+//! [`SessionStream`]. The connection has the regions, the times, and the server's dismissal. A
+//! stream has the request, what this end sends, [what the peer sends](IncomingStream), and the
+//! messages that come before their stream begins.
 
 mod early;
 mod inbound;
