@@ -17,8 +17,10 @@ impl<P, K> Sender<P, K> {
             return Ok(());
         }
         let result = match self.config.tags.request(tag) {
-            Some((role, extension)) => Request::of(extension, bytes)
-                .and_then(|request| self.request(role, extension, request, Ok(()))),
+            Some((role, extension)) => Request::of(extension, bytes).and_then(|request| {
+                let admitted = request.ensure_served();
+                self.request(role, extension, request, admitted)
+            }),
             None if self.config.tags.is_free(tag) => self.take_back(bytes),
             None => Err(ProtocolError::new(
                 "U1",
@@ -133,8 +135,7 @@ impl<P, K> Sender<P, K> {
             last_header: None,
         });
         self.state = SenderState::Requested;
-        // Rules E1 and Q12: the client gets a text, and the connection lives.
-        if let Err(error) = admitted.and_then(|()| request.ensure_served()) {
+        if let Err(error) = admitted {
             self.over(error.status().code(), error.text());
             return Ok(());
         }

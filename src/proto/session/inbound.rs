@@ -48,8 +48,9 @@ impl<P, K, B> SessionStream<P, K, B> {
         }
         let early = self.early.take();
         early.into_iter().try_for_each(|message| {
-            if let StreamMessage::Control(abort @ Control::Abort { .. }) = &message
+            if let StreamMessage::Control(abort @ Control::Abort { stream, .. }) = &message
                 && self.is_server()
+                && self.sender.mark() == Some(*stream)
             {
                 // It may have overtaken the request, before which the sender knew no stream. The
                 // same message twice changes nothing.

@@ -326,27 +326,32 @@ impl<P, K, B> Session<P, K, B> {
     }
 
     /// The next message for the transport, and the number of its stream.
+    #[inline]
     pub fn poll_transmit(&mut self) -> Option<(u32, Transmit<P>)> {
-        let first = (self.controls.pop_front()).or_else(|| self.streams.first.poll_transmit());
-        match first {
-            Some(transmit) => Some((0, transmit)),
-            None => self.streams.poll_transmit(),
+        if let Some(transmit) = self.controls.pop_front() {
+            return Some((0, transmit));
         }
+        if let Some(transmit) = self.streams.first.poll_transmit() {
+            return Some((0, transmit));
+        }
+        self.streams.poll_transmit()
     }
 
     /// The next event, and the number of its stream. `now` tells when a request came.
+    #[inline]
     pub fn poll_event(&mut self, now: impl Fn() -> Timestamp) -> Option<(u32, SessionEvent<K>)> {
-        let first = (self.events.pop_front()).or_else(|| self.streams.first.poll_event(&now));
-        let event = match first {
+        let (number, event) = match self.streams.first.poll_event(&now) {
             Some(event) => (0, event),
-            None => self.streams.poll_event(&now)?,
+            None => match self.events.pop_front() {
+                Some(event) => (0, event),
+                None => self.streams.poll_event(&now)?,
+            },
         };
-        if let ((_, SessionEvent::Requested(_)), SessionRole::Server(server)) =
-            (&event, &mut self.role)
+        if let (SessionEvent::Requested(_), SessionRole::Server(server)) = (&event, &mut self.role)
         {
             server.quiet.requested();
         }
-        Some(event)
+        Some((number, event))
     }
 
     /// Whether this end accepted the connection.

@@ -53,6 +53,7 @@ impl<P, K, B> SessionStream<P, K, B> {
     }
 
     /// Takes a message of the stream, which takes `bytes` of memory.
+    #[inline]
     pub(super) fn handle(
         &mut self,
         now: Timestamp,
@@ -77,6 +78,8 @@ impl<P, K, B> SessionStream<P, K, B> {
         request: Request,
         admitted: Result<()>,
     ) -> Result<()> {
+        // Rules E1 and Q12: the client gets a text, and the connection lives.
+        let admitted = admitted.and_then(|()| request.ensure_served());
         if admitted.is_err() && request.source.is_some() {
             // Nobody reads what comes up to the client's last word.
             self.inbound = InboundState::Retired;
@@ -90,9 +93,13 @@ impl<P, K, B> SessionStream<P, K, B> {
     fn handle_control(&mut self, control: Control) -> Result<Option<Control>> {
         match control {
             Control::Abort { .. } if self.may_overtake_request() => return Ok(Some(control)),
-            Control::Abort { .. }
+            Control::Abort { stream, .. }
                 if self.is_server() && self.has_come() && self.inbound != InboundState::Retired =>
             {
+                if self.sender.mark() != Some(stream) {
+                    // It is of an earlier stream.
+                    return Ok(None);
+                }
                 // What the peer sends ends with it, too.
                 self.sender.handle(&control)?;
                 self.events.push_back(SessionEvent::Lost);
@@ -132,6 +139,7 @@ impl<P, K, B> SessionStream<P, K, B> {
             || self.incoming().is_some_and(IncomingStream::has_output)
     }
 
+    #[inline]
     pub(super) fn poll_transmit(&mut self) -> Option<Transmit<P>> {
         if let Some(transmit) = self.sender.poll_transmit() {
             return Some(transmit);
@@ -149,6 +157,7 @@ impl<P, K, B> SessionStream<P, K, B> {
     }
 
     /// `now` tells when a request came.
+    #[inline]
     pub(super) fn poll_event(&mut self, now: impl Fn() -> Timestamp) -> Option<SessionEvent<K>> {
         loop {
             if let Some(event) = self.events.pop_front() {

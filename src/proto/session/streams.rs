@@ -83,6 +83,7 @@ impl<P, K, B> Streams<P, K, B> {
         }
     }
 
+    #[inline]
     pub(super) fn get(&self, number: u32) -> Option<&SessionStream<P, K, B>> {
         match number {
             0 => Some(&self.first),
@@ -91,6 +92,7 @@ impl<P, K, B> Streams<P, K, B> {
     }
 
     /// The stream, which may have output behind this call.
+    #[inline]
     pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut SessionStream<P, K, B>> {
         if number == 0 {
             return Some(&mut self.first);
@@ -126,6 +128,9 @@ impl<P, K, B> Streams<P, K, B> {
         &mut self,
         number: u32,
     ) -> Result<Option<&mut SessionStream<P, K, B>>, ProtocolError> {
+        if number == 0 {
+            return Ok(Some(&mut self.first));
+        }
         if number > self.highest && !self.may_overtake() {
             let text = format!(
                 "message of stream {number}: the highest number is {}",
@@ -208,6 +213,9 @@ impl<P, K, B> Streams<P, K, B> {
 
     /// The next message of a stream other than the first.
     pub(super) fn poll_transmit(&mut self) -> Option<(u32, Transmit<P>)> {
+        if self.to_send.is_empty() {
+            return None;
+        }
         while let Some(number) = self.to_send.first().copied() {
             let numbered = self.others.get_mut(&number);
             if let Some(transmit) = numbered.and_then(|it| it.stream.poll_transmit()) {

@@ -271,6 +271,80 @@ fn an_abort_reaches_both_sides_of_a_server() {
     assert!(error_of(&mut session).unwrap().ends_with("no"));
 }
 
+/// Rule Q10: ABORT of an earlier stream is ignored, whether it comes with the next stream or has
+/// overtaken its request.
+#[test]
+fn an_abort_of_another_stream_is_ignored() {
+    let abort = Control::Abort {
+        stream: 7,
+        status: -5,
+        seq: 0,
+        text: "no".into(),
+    };
+    let mut session = asked(Verb::Put);
+    receives(&mut session, Verb::Put);
+    assert_eq!(control(&mut session, &abort).unwrap(), Handled::Done);
+    assert_eq!(
+        (events(&mut session), error_of(&mut session)),
+        (vec![], None)
+    );
+    let mut session = server_of(false);
+    control(&mut session, &abort).unwrap();
+    handle_tagged(&mut session, tags().dipc_want, &asks_to(Verb::Put).encode());
+    assert_eq!(events(&mut session).len(), 1);
+    session.first_mut().await_decision();
+    let stream = stream_of(Verb::Put, WINDOW, false);
+    session
+        .first_mut()
+        .begin_receiving(Timestamp::default(), stream)
+        .unwrap();
+    assert_eq!(
+        (events(&mut session), error_of(&mut session)),
+        (vec![], None)
+    );
+}
+
+/// Rules E1, Q10: the connection outlives a put whose version the server does not speak. What the
+/// client sends is dropped up to its last word.
+#[test]
+fn a_connection_outlives_a_put_of_another_version() {
+    let now = Timestamp::default();
+    let abort = || {
+        let text = String::new();
+        let (stream, status, seq) = (0, -5, 1);
+        InMessage::Control(
+            Control::Abort {
+                stream,
+                status,
+                seq,
+                text,
+            }
+            .encode()
+            .into(),
+        )
+    };
+    let end = || InMessage::Metadata(vec![0, 1, 0, 0, 0].into());
+    for last in [abort(), end()] {
+        let mut session = server_of(true);
+        let request = Request {
+            min_version: 9,
+            max_version: 9,
+            ..asks_to(Verb::Put)
+        };
+        handle_tagged(&mut session, tags().dipc_want, &request.encode());
+        assert_eq!(
+            (events(&mut session), sent(&mut session)),
+            (vec![], vec!["ERROR"])
+        );
+        hand_in(&mut session, now, metadata(0)).unwrap();
+        assert_eq!(session.first().state(), SenderState::Draining);
+        hand_in(&mut session, now, last).unwrap();
+        assert_eq!(session.first().state(), SenderState::Idle);
+        handle_tagged(&mut session, tags().dipc_want, &asks_to(Verb::Get).encode());
+        assert_eq!(events(&mut session).len(), 1);
+    }
+}
+
 /// Rule Q3: on a connection without order, four messages may overtake the request; more are a
 /// fault. With order there is none.
 #[test]
