@@ -54,14 +54,25 @@ _made = 0
 
 def start(work: Task, done: Task) -> None:
     """Runs `work` and then `done`, which is short, on a helper thread; both raise nothing."""
-    global _made
     try:
         helper = _idle.pop()
     except IndexError:
-        _made += 1
-        helper = _Helper(_made)
-        helper.start()
+        helper = _started()
     helper.give(work, done)
+
+
+def _started() -> _Helper:
+    global _made
+    _made += 1
+    helper = _Helper(_made)
+    try:
+        helper.start()
+    except RuntimeError as error:
+        # An interrupt while start() takes its lock again makes the release of that lock fail.
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise error.__context__ from None
+        raise
+    return helper
 
 
 def _forget() -> None:
