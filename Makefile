@@ -34,21 +34,24 @@ demo:
 # reason two kinds run at once. What is built behind the tests of cargo has their features: nothing is
 # built twice.
 AS_TESTED = DIPC_CARGO_FLAGS='$(CARGO_FLAGS) --locked --workspace --all-features'
+BINDINGS = DIPC_PREFIX='$(CURDIR)/target/prefix' tools/with-newer-ucx.sh tools/test-bindings.sh
 test:
 	@tools/setup.sh test
 	RUST_TEST_THREADS=$$(($$(nproc) * 2)) \
 	  tools/with-newer-ucx.sh cargo test $(CARGO_FLAGS) --locked --workspace --all-features
+	$(AS_TESTED) tools/test-bindings.sh install
 	@$(MAKE) --no-print-directory --jobs=2 test-built test-bindings
 
-# What tests the build of `test`.
+# These two test the build of `test`, and take as long as each other.
 test-built:
 	tests/instructions/run.sh
 	$(AS_TESTED) tools/with-newer-ucx.sh tests/c/run.sh plain sample
 	$(AS_TESTED) tests/packaging.sh
+	$(BINDINGS) streams matrix
 	bench/test.sh
 
 test-bindings:
-	$(AS_TESTED) tools/with-newer-ucx.sh tools/test-bindings.sh
+	$(BINDINGS) cpp go julia python quick-start
 
 test-slow:
 	@tools/setup.sh test
