@@ -277,7 +277,7 @@ impl BareSender {
     /// Handles events, and sends the waiting messages that the window admits.
     fn advance(&mut self) -> Result<()> {
         while let Some((_, event)) = self.session.poll_event(Timestamp::default) {
-            // Memory that is back is released with its event.
+            // An event drops the memory that the client has returned.
             if let SessionEvent::Requested(arrived) = event {
                 self.requested(arrived.request)?;
             }

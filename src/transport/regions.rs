@@ -62,8 +62,8 @@ pub trait PeerRegions {
     ///
     /// # Errors
     ///
-    /// `Protocol`: it is not sealed, sparse, on a GPU that was not [accepted](crate::transport::RegionTable::accept_gpus),
-    /// or its id is taken.
+    /// `Protocol`: it is not sealed, sparse, on a GPU that was not
+    /// [accepted](crate::transport::RegionTable::accept_gpus), or its id is taken.
     fn map(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()>;
 
     /// Forgets a region that the peer retired (REGION_GONE). Arrays keep it mapped. Gives when the

@@ -104,7 +104,7 @@ impl End {
         }
     }
 
-    /// The consumer of the stream that comes in has left. The turns of the connection read the rest
+    /// The consumer has left its stream. The turns of the connection read the rest
     /// of the stream, and then call `over`. Returns whether the connection is over already: then
     /// nothing calls `over`.
     pub fn leave_stream(&mut self, patience: Duration, over: Afterwards) -> bool {

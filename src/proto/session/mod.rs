@@ -416,7 +416,7 @@ impl<P, K, B> Session<P, K, B> {
     }
 }
 
-/// Rule S7: fails if a message of a stream that has ended is none that may come late.
+/// Rule S7: some messages may come after the end of their stream. Fails for all others.
 fn ensure_may_be_late<T, B>(number: u32, message: &StreamMessage<T, B>) -> Result<()> {
     match message {
         StreamMessage::Control(

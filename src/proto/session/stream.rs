@@ -78,8 +78,6 @@ impl<P, K, B> SessionStream<P, K, B> {
         request: Request,
         admitted: Result<()>,
     ) -> Result<()> {
-        // Rules E1 and Q12: the client gets a text, and the connection lives.
-        let admitted = admitted.and_then(|()| request.ensure_served());
         if admitted.is_err() && request.source.is_some() {
             // Nobody reads what comes up to the client's last word.
             self.inbound = InboundState::Retired;

@@ -378,12 +378,14 @@ impl<P, K, B> Session<P, K, B> {
             self.streams.limit = StreamLimit::Many(limit);
             self.say(&Control::Streams { limit }, None);
         }
-        let admitted = match number {
+        let has_place = match number {
             0 => Ok(()),
             _ => self
                 .ensure_serving()
                 .and_then(|()| self.streams.ensure_room()),
         };
+        // Rules E1 and Q12: the client gets a text, and the connection lives.
+        let admitted = has_place.and_then(|()| request.ensure_served());
         let Some(stream) = self.streams.get_mut(number) else {
             return Ok(());
         };

@@ -414,9 +414,9 @@ fn setup() -> impl Strategy<Value = ManySetup> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// Rules S1 to S4, S7, S8: whatever the order of events, each stream gets its own batches, all of them,
-    /// in order; the server's host never has more streams than the limit; streams that are over are
-    /// forgotten, and all that was lent comes back.
+    /// Rules S1 to S4, S7, S8, in any order of events: each stream gets all of its own batches, in
+    /// order. The server's host has no more streams than the limit. Ended streams are forgotten, and
+    /// all lent memory comes back.
     #[test]
     fn many_streams_end_each_on_its_own(setup in setup()) {
         let mut world = ManyWorld::new(setup);

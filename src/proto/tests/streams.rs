@@ -228,6 +228,27 @@ fn more_streams_than_the_limit_are_busy() {
     assert_eq!(requested(&mut session), [5]);
 }
 
+/// Rules E1, S4: a stream that the server cannot serve leaves its place, although no host has it.
+#[test]
+fn a_stream_of_another_version_leaves_its_place() {
+    let mut session = server(2, true);
+    begin(&mut session, 0);
+    for number in 1..4 {
+        let request = Request {
+            min_version: 9,
+            max_version: 9,
+            ..request(number, Verb::Get)
+        };
+        let bytes = request.encode();
+        handle_tagged(&mut session, tags().dipc_want, &bytes);
+        assert!(requested(&mut session).is_empty());
+        all_sent(&mut session);
+        assert!(session.stream(number).is_none());
+    }
+    ask(&mut session, 4, Verb::Get).unwrap();
+    assert_eq!(requested(&mut session), [4]);
+}
+
 /// Rules F2, S4: a stream whose memory the peer has does not count, and its memory comes back by
 /// its number.
 #[test]
