@@ -10,9 +10,9 @@ use crate::bare::{MessageClass, WireMessage};
 use crate::device::{HostBuffer, Target};
 use crate::error::{Error, Result};
 use crate::proto::{
-    BodiesWork, Body, BodyKind, Control, Handled, HeaderKind, Headers, InMessage, IncomingStream,
-    Message, PeerMemory, Receiver, ReceiverConfig, ReceiverState, Return, SenderConfig, Session,
-    SessionEvent, Side, StreamMessage, Timestamp, parse_body_tag,
+    BodiesWork, Body, BodyKind, Control, ExpectedBody, Handled, HeaderKind, Headers, InMessage,
+    IncomingStream, Message, PeerMemory, Receiver, ReceiverConfig, ReceiverState, Return,
+    SenderConfig, Session, SessionEvent, Side, StreamMessage, Timestamp, parse_body_tag,
 };
 
 /// One end of a connection that sends no stream.
@@ -27,10 +27,6 @@ pub enum NextBatch {
     /// The end of the stream.
     End,
 }
-
-/// A body whose receive can be posted: its number, its length if packed, and the length of its
-/// address list (rule D8).
-pub type ExpectedBody = (u32, u64, u64);
 
 /// The consuming side of one stream.
 ///
@@ -296,17 +292,23 @@ impl BareReceiver {
                 .first_mut()
                 .handle_bodies(now, messages, None)?;
         }
-        if let Handled::Memory(memory) = handled {
-            // The host maps memory by `add_memory`. The stream knows what may come, and answers.
-            let control = match memory {
-                PeerMemory::Region { id, handle } => Control::Region { id, handle },
-                PeerMemory::RegionGone { id } => Control::RegionGone { id },
-                PeerMemory::Ready { seq, event, handle } => Control::Ready { seq, event, handle },
-            };
-            let message = StreamMessage::<&[u8], _>::Control(control);
-            if let Some(stream) = self.session.first_mut().incoming_mut() {
-                stream.deliver(now, side, message);
+        let memory = match handled {
+            Handled::Done => return Ok(()),
+            Handled::Expect(expected) => {
+                self.expected.push_back(expected);
+                return Ok(());
             }
+            Handled::Memory(memory) => memory,
+        };
+        // The host maps memory by `add_memory`. The stream knows what may come, and answers.
+        let control = match memory {
+            PeerMemory::Region { id, handle } => Control::Region { id, handle },
+            PeerMemory::RegionGone { id } => Control::RegionGone { id },
+            PeerMemory::Ready { seq, event, handle } => Control::Ready { seq, event, handle },
+        };
+        let message = StreamMessage::<&[u8], _>::Control(Box::new(control));
+        if let Some(stream) = self.session.first_mut().incoming_mut() {
+            stream.deliver(now, side, message);
         }
         Ok(())
     }
@@ -365,9 +367,7 @@ impl BareReceiver {
                 WireMessage::of_bytes(MessageClass::Tagged, tag, bytes)
             }
             BodiesWork::Control(bytes) => WireMessage::of_bytes(MessageClass::Control, 0, bytes),
-            BodiesWork::Expect { seq, packed, list } => {
-                return self.expected.push_back((seq, packed, list));
-            }
+            BodiesWork::Expect(expected) => return self.expected.push_back(expected),
             BodiesWork::Abandoned(bodies) => return self.lent.give_back(bodies),
         };
         self.for_bodies.push_back(message.on(Side::Data));

@@ -56,8 +56,8 @@ pub use headers::{Headers, MAX_ANSWER_HEADERS, MAX_REQUEST_HEADERS};
 pub use ledger::Ledger;
 pub use prefix::{Prefix, PrefixKind};
 pub use receiver::{
-    AnswerLimit, Body, InBody, Message, Receiver, ReceiverConfig, ReceiverEvent, ReceiverState,
-    ReceiverTransmit, Side, SideConfig,
+    AnswerLimit, Body, ExpectedBody, InBody, Message, Receiver, ReceiverConfig, ReceiverEvent,
+    ReceiverState, ReceiverTransmit, Side, SideConfig,
 };
 pub use request::{MAX_TICKET_BYTES, Request, ensure_ticket_fits};
 pub use selection::{MAX_SELECTION_BYTES, MOST_COLUMNS, Selection};

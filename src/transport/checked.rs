@@ -17,7 +17,7 @@ use crate::cancel::Cancel;
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 use crate::lines::Lines;
-use crate::proto::{BodyKind, Bytes, body_tag};
+use crate::proto::{BodyKind, Bytes, ExpectedBody, body_tag};
 use crate::transport::features::{Feature, Scheme};
 use crate::transport::wait::wait;
 use crate::transport::{
@@ -301,9 +301,12 @@ impl Connection for WithChecksums {
         self.inner.end_stream();
     }
 
-    fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
-        let (packed, list) = (self.len_on_wire(packed), self.len_on_wire(list));
-        self.inner.post_body(seq, packed, list);
+    fn post_body(&mut self, body: ExpectedBody) {
+        self.inner.post_body(ExpectedBody {
+            packed: self.len_on_wire(body.packed),
+            list: self.len_on_wire(body.list),
+            ..body
+        });
     }
 
     fn forget_bodies(&mut self) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use crate::error::{Error, Result};
+use crate::proto::ExpectedBody;
 use crate::transport::lend::{RegionPool, RegionTable};
 use crate::transport::patience::PeerMachine;
 use crate::transport::regions::NoRegions;
@@ -164,9 +165,9 @@ pub trait Connection: Send {
     /// Everything of the stream has come.
     fn end_stream(&mut self) {}
 
-    /// Announces the body of `seq`, whose header has been seen: a packed body of exactly `packed`
-    /// bytes, or an address list of exactly `list` bytes (rule D8).
-    fn post_body(&mut self, seq: u32, packed: u64, list: u64);
+    /// Announces a body, whose header has been seen: a packed body or an address list of exactly so
+    /// many bytes (rule D8).
+    fn post_body(&mut self, body: ExpectedBody);
 
     /// Forgets every announced body: the stream is over.
     fn forget_bodies(&mut self);

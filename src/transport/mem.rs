@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::device::HostBuffer;
 use crate::error::{Error, Result, Status};
-use crate::proto::{BodyKind, Uri, body_of_tag};
+use crate::proto::{BodyKind, ExpectedBody, Uri, body_of_tag};
 use crate::transport::lend::{ByDescriptor, RegionPool, RegionTable};
 use crate::transport::{
     BodyWays, Connection, ConnectionReadiness, Identity, Incoming, LinkOptions, Listener, Outgoing,
@@ -227,7 +227,7 @@ impl Connection for MemConnection {
         Traffic::default()
     }
 
-    fn post_body(&mut self, _seq: u32, _packed: u64, _list: u64) {}
+    fn post_body(&mut self, _: ExpectedBody) {}
 
     fn forget_bodies(&mut self) {}
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use dipc::arena::{self, Arena, ArenaOptions};
 use dipc::device::{BufferRef, DeviceKind};
-use dipc::proto::{AddressList, BodyKind, Control, Span, body_tag};
+use dipc::proto::{AddressList, BodyKind, Control, ExpectedBody, Span, body_tag};
 use dipc::transport::{
     BodyPolicy, Connection, Incoming, Lease, Lender as _, LendingOptions, LinkOptions,
     MemoryBudget, Outgoing, Payload, Placement, RegionPool, Resolved, Unmapped,
@@ -62,7 +62,7 @@ fn resolve(subject: Subject, pair: &mut Pair, spans: &[Span]) -> Resolved {
         let list = AddressList::new(spans.to_vec()).unwrap();
         let bytes = list.encode();
         let tag = body_tag(1, BodyKind::List);
-        (pair.client).post_body(1, list.total, bytes.len() as u64);
+        (pair.client).post_body(ExpectedBody::new(1, list.total, bytes.len() as u64));
         let payload = Payload::Bytes(bytes.clone());
         pair.server.send(Outgoing::Tagged { tag, payload }).unwrap();
         let start = Instant::now();

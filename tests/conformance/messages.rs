@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dipc::device::BufferRef;
 use dipc::error::Status;
-use dipc::proto::{AddressList, BodyKind, Span, Tags, body_tag};
+use dipc::proto::{AddressList, BodyKind, ExpectedBody, Span, Tags, body_tag};
 use dipc::transport::{Incoming, LinkOptions, Outgoing, Payload, ReceivingOptions};
 use rustix::event::PollFlags;
 
@@ -57,7 +57,7 @@ fn every_class_arrives_in_every_size() {
                 let want = Tags::DEFAULT.dipc_want;
                 let small = bytes[..size.min(1 << 20)].to_vec();
                 let control = bytes[..size.min(64 << 10)].to_vec();
-                to.post_body(8, size as u64, 16);
+                to.post_body(ExpectedBody::new(8, size as u64, 16));
                 // A client that reads lent memory through the transport accepts only readable
                 // lists.
                 let listed = if subject.pulls && from_server {
@@ -70,7 +70,7 @@ fn every_class_arrives_in_every_size() {
                 } else {
                     small.clone()
                 };
-                to.post_body(9, 1, listed.len() as u64);
+                to.post_body(ExpectedBody::new(9, 1, listed.len() as u64));
                 // A server need not accept larger bodies than requests, and a client no requests.
                 let (bodies, requests) = match (subject.unposted, from_server) {
                     (true, _) => (bytes.clone(), true),
@@ -143,7 +143,8 @@ fn a_gathered_body_arrives_whole_and_lets_its_owner_go() {
         assert_eq!(owner.1.len(), 3000);
         let payload = Payload::Gather { parts, owner };
         let message = Outgoing::Tagged { tag: 1, payload };
-        pair.client.post_body(1, whole.len() as u64, 16);
+        pair.client
+            .post_body(ExpectedBody::new(1, whole.len() as u64, 16));
         let arrived = carry(pair.server.as_mut(), pair.client.as_mut(), vec![message]);
         let [Incoming::Body { seq: 1, memory }] = &arrived[..] else {
             panic!("{arrived:?}")
@@ -280,7 +281,7 @@ fn a_body_of_another_length_than_posted_is_refused() {
     for subject in SUBJECTS.into_iter().filter(|subject| subject.posts) {
         for kind in [BodyKind::Packed, BodyKind::List] {
             let mut pair = subject.pair();
-            pair.client.post_body(4, 100, 32);
+            pair.client.post_body(ExpectedBody::new(4, 100, 32));
             pair.server
                 .send(tagged(body_tag(4, kind), vec![0; 48]))
                 .unwrap();
@@ -309,7 +310,8 @@ fn announced_bodies_come_in_any_order() {
 fn come_in_any_order(subject: Subject, len: usize) {
     let mut pair = subject.pair();
     for seq in 1..=4 {
-        pair.client.post_body(seq, len as u64, 32);
+        pair.client
+            .post_body(ExpectedBody::new(seq, len as u64, 32));
     }
     for seq in [4, 2, 3, 1] {
         let tag = body_tag(seq, BodyKind::Packed);
@@ -392,7 +394,7 @@ fn a_large_body_waits_until_it_is_posted() {
             ));
             assert!(pair.client.receive().unwrap().is_none());
             if posted {
-                pair.client.post_body(1, 5000, 16);
+                pair.client.post_body(ExpectedBody::new(1, 5000, 16));
                 let body = next(pair.client.as_mut()).unwrap();
                 let Incoming::Body { seq: 1, memory } = body else {
                     panic!("{body:?}")

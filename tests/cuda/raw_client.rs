@@ -182,9 +182,7 @@ impl RawStream<'_> {
         while let Some(event) = self.receiver.poll_event() {
             match event {
                 ReceiverEvent::Stream { info, .. } => self.info = Some(info),
-                ReceiverEvent::Expect { seq, packed, list } => {
-                    self.client.link.post_body(seq, packed, list);
-                }
+                ReceiverEvent::Expect(body) => self.client.link.post_body(body),
                 _ => {}
             }
         }

@@ -12,7 +12,7 @@ use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::device::cuda::{Device, GpuBody};
 use dipc::device::{BufferRef, Target};
 use dipc::error::{Result, Status};
-use dipc::proto::{BodyKind, Uri, body_tag};
+use dipc::proto::{BodyKind, ExpectedBody, Uri, body_tag};
 use dipc::server::{ServerHandle, ServerOptions};
 use dipc::transport::{
     self, AccessOptions, Connection, Incoming, LinkOptions, Listener, Outgoing, Payload,
@@ -178,7 +178,7 @@ fn bodies_go_between_gpus() {
                 // Posted before, and after.
                 let early = seq.is_multiple_of(2);
                 if early {
-                    pair.client.post_body(seq, len as u64, 8);
+                    pair.client.post_body(ExpectedBody::new(seq, len as u64, 8));
                 }
                 let message = match sends {
                     true => from_gpu(on_gpu(&device, &sent), seq),
@@ -186,7 +186,7 @@ fn bodies_go_between_gpus() {
                 };
                 pair.server.send(message).unwrap();
                 if !early {
-                    pair.client.post_body(seq, len as u64, 8);
+                    pair.client.post_body(ExpectedBody::new(seq, len as u64, 8));
                 }
                 let got = match pair.next().unwrap() {
                     Incoming::GpuBody { seq: got, body } => {
@@ -236,7 +236,7 @@ fn nothing_without_cuda() {
         .unwrap_err();
     assert_eq!(error.status(), Status::Unsupported);
     pair.client.regions().unwrap().receive_on(Some(&device));
-    pair.client.post_body(1, 100_000, 8);
+    pair.client.post_body(ExpectedBody::new(1, 100_000, 8));
     let sent = bytes(100_000, 3);
     pair.server.send(from_host(&sent, 1)).unwrap();
     match pair.next().unwrap() {
@@ -261,13 +261,13 @@ fn bodies_that_never_arrive() {
     let before = fake::Live::now().allocations;
     pair.client.regions().unwrap().receive_on(Some(&device));
     for seq in 1..=4 {
-        pair.client.post_body(seq, 1 << 20, 8);
+        pair.client.post_body(ExpectedBody::new(seq, 1 << 20, 8));
     }
     assert!(pair.client.receive().unwrap().is_none());
     assert_eq!(fake::Live::now().allocations, before);
     pair.client.forget_bodies();
     for seq in 5..=8 {
-        pair.client.post_body(seq, 1 << 20, 8);
+        pair.client.post_body(ExpectedBody::new(seq, 1 << 20, 8));
     }
     assert!(pair.client.receive().unwrap().is_none());
     drop(pair);
@@ -287,7 +287,7 @@ fn full_gpus_are_passed_by() {
     pair.client.regions().unwrap().receive_on(Some(&device));
     for (seq, len) in [(1, 500_000), (2, 2_000_000)] {
         let sent = bytes(len, seq as usize);
-        pair.client.post_body(seq, len as u64, 8);
+        pair.client.post_body(ExpectedBody::new(seq, len as u64, 8));
         pair.server.send(from_host(&sent, seq)).unwrap();
         let got = match pair.next().unwrap() {
             Incoming::GpuBody { seq: 1, body } => fake::read(body.address(), len),

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use dipc::error::Status;
-use dipc::proto::{BodyKind, Tags, body_tag};
+use dipc::proto::{BodyKind, ExpectedBody, Tags, body_tag};
 use dipc::transport::{
     ConnectOptions, Connection, Incoming, LinkOptions, Listener, Outgoing, Payload,
     ReceivingOptions,
@@ -202,7 +202,7 @@ fn a_body_that_waits_does_not_hold_up_its_header() {
         .unwrap();
     let message = next(client.as_mut()).unwrap();
     assert!(matches!(message, Incoming::Metadata(_)));
-    client.post_body(1, 5000, 16);
+    client.post_body(ExpectedBody::new(1, 5000, 16));
     let message = next(client.as_mut()).unwrap();
     assert!(matches!(message, Incoming::Body { seq: 1, memory } if memory.as_slice() == bytes));
     // A body that is no longer posted is discarded.
@@ -220,7 +220,7 @@ fn a_body_that_waits_does_not_hold_up_its_header() {
 fn room_to_write_makes_the_descriptor_readable() {
     let (mut server, mut client) = pair(2);
     let size = 64 << 20;
-    client.post_body(1, size as u64, 16);
+    client.post_body(ExpectedBody::new(1, size as u64, 16));
     server.send(body(1, vec![3; size])).unwrap();
     assert!(!server.flush().unwrap() && server.traffic().queued > 0);
     assert!(!crate::readable_within(

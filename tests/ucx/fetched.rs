@@ -11,7 +11,7 @@ use arrow::buffer::{Buffer, ScalarBuffer};
 use dipc::arrow::stream::ArrayReader as _;
 use dipc::client::GetOptions;
 use dipc::device::BufferRef;
-use dipc::proto::{BodyKind, body_tag};
+use dipc::proto::{BodyKind, ExpectedBody, body_tag};
 use dipc::server::ServerRequest;
 use dipc::transport::{Incoming, Outgoing, Payload};
 
@@ -140,7 +140,8 @@ fn what_a_cut_client_may_fetch_is_not_used_again() {
             }
             assert!(!(is_fetched && is_reused()), "{settings:?}");
             if fetches && is_fetched {
-                pair.client.post_body(1, memory.len() as u64, 32);
+                pair.client
+                    .post_body(ExpectedBody::new(1, memory.len() as u64, 32));
                 let body = loop {
                     match pair.client.receive().unwrap() {
                         Some(Incoming::Body { memory, .. }) => break memory,

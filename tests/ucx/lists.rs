@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dipc::device::BufferRef;
 use dipc::error::{Result, Status};
-use dipc::proto::{AddressList, BodyKind, Span, body_tag};
+use dipc::proto::{AddressList, BodyKind, ExpectedBody, Span, body_tag};
 use dipc::transport::{BodyPolicy, Incoming, Lease, Lender as _, Outgoing, Payload, Placement};
 
 use crate::pair::{Pair, metadata};
@@ -40,7 +40,7 @@ impl Pair {
 
     fn send_as(&mut self, seq: u32, packed: u64, spans: &[Span]) {
         let bytes = AddressList::new(spans.to_vec()).unwrap().encode();
-        (self.client).post_body(seq, packed, bytes.len() as u64);
+        (self.client).post_body(ExpectedBody::new(seq, packed, bytes.len() as u64));
         let outgoing = Outgoing::Tagged {
             tag: body_tag(seq, BodyKind::List),
             payload: Payload::Bytes(bytes),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dipc::device::BufferRef;
 use dipc::error::Status;
-use dipc::proto::{BodyKind, body_tag};
+use dipc::proto::{BodyKind, ExpectedBody, body_tag};
 use dipc::transport::{Incoming, Outgoing, Payload};
 
 use crate::pair::{Pair, metadata};
@@ -45,7 +45,8 @@ fn bodies_come_in_any_order() {
         let mut pair = Pair::new();
         let expect = |pair: &mut Pair| {
             for (seq, length) in lengths {
-                pair.client.post_body(u32::from(seq), length as u64, 32);
+                pair.client
+                    .post_body(ExpectedBody::new(u32::from(seq), length as u64, 32));
             }
         };
         if !early {
@@ -80,7 +81,7 @@ fn a_body_of_another_length_is_refused() {
         return;
     }
     let mut pair = Pair::new();
-    pair.client.post_body(1, 101, 32);
+    pair.client.post_body(ExpectedBody::new(1, 101, 32));
     pair.server.send(body(1, 100)).unwrap();
     let error = pair.refusal();
     assert_eq!(error.status(), Status::Protocol, "{error}");

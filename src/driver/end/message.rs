@@ -28,6 +28,7 @@ impl End {
     /// Takes a message that came at `now`, and does what it tells of the peer's memory. A descriptor
     /// that came with another message is closed. On an error the caller [closes](Self::close) the
     /// connection.
+    #[inline]
     pub(super) fn handle(
         &mut self,
         mut message: Incoming,
@@ -58,6 +59,10 @@ impl End {
             }
         };
         match self.session.handle(now, 0, message)? {
+            Handled::Expect(expected) => {
+                self.connection.post_body(expected);
+                Ok(())
+            }
             Handled::Memory(memory) => self.learn(memory, fd, effects),
             Handled::Done => Ok(()),
         }
@@ -82,9 +87,7 @@ impl End {
     /// Does something for the bodies that come on this connection.
     pub(super) fn work_for_bodies(&mut self, work: BodiesWork, effects: &mut EndEffects) {
         let message = match work {
-            BodiesWork::Expect { seq, packed, list } => {
-                return self.connection.post_body(seq, packed, list);
-            }
+            BodiesWork::Expect(expected) => return self.connection.post_body(expected),
             BodiesWork::Abandoned(bodies) => return self.give_back(bodies, effects),
             BodiesWork::Request { tag, bytes } => Transmit::Request {
                 tag,

@@ -9,7 +9,7 @@ use super::sending::{HELD_HIGH_WATER_BYTES, QUEUE_HIGH_WATER_BYTES};
 use super::*;
 use crate::driver::clock;
 use crate::driver::waiting::{Again, Cause};
-use crate::proto::{BODY_KIND_PACKED, StreamInfo, Tags};
+use crate::proto::{BODY_KIND_PACKED, ExpectedBody, StreamInfo, Tags};
 use crate::transport::{Identity, Incoming, Outgoing, PeerOrigin, Profile, Traffic};
 
 /// A transport whose sends come to their end while it receives, and whose close takes back what the
@@ -48,7 +48,7 @@ impl Connection for EndsWhileReceiving {
         }
     }
 
-    fn post_body(&mut self, _: u32, _: u64, _: u64) {}
+    fn post_body(&mut self, _: ExpectedBody) {}
 
     fn forget_bodies(&mut self) {}
 

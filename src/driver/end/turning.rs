@@ -188,7 +188,8 @@ impl End {
     /// [`pump`](Self::pump) without a write. Returns whether there was a message.
     pub(super) fn pump_unwritten(&mut self, effects: &mut EndEffects) -> bool {
         let mut has_output = false;
-        while !self.is_over() {
+        // For most batches there is nothing.
+        while !self.is_over() && self.session.has_output() {
             if let Some((_, transmit)) = self.session.poll_transmit() {
                 has_output = true;
                 let sent = self.transmit(transmit);

@@ -60,7 +60,9 @@ impl Fetch {
         let awaits_schema = self.decoder.is_none();
         let Connections { metadata, data } = &mut self.connections;
         let link = Arc::clone(metadata.link());
-        let (mut came, mut taken) = metadata.step(|end, effects| {
+        // A message is moved as seldom as possible, which would take as long as to read it.
+        let taken = &mut self.taken;
+        let mut came = metadata.step(|end, effects| {
             end.write_on(effects);
             let mut came = false;
             if look != Look::Take || !end.session.first().has_message() {
@@ -71,13 +73,12 @@ impl Fetch {
                 end.wake();
             }
             let takes = look == Look::Take && !is_split;
-            let taken = takes.then(|| next_message(end)).flatten();
-            let taken = taken.map(|message| Taken::find(message, end, &link));
-            if taken.is_some() {
+            if takes && let Some(message) = next_message(end) {
+                *taken = Some(Taken::find(message, end, &link));
                 // Credit, and perhaps an end, follow from taking it.
                 end.flush_output(effects);
             }
-            (came || is_ready(&end.session, awaits_schema), taken)
+            came || is_ready(&end.session, awaits_schema)
         });
         if let Some(data) = data {
             if metadata.step(|end, _| may_read(&end.session, Side::Data)) {
@@ -99,12 +100,11 @@ impl Fetch {
             });
             if let Some(message) = next {
                 let link = Arc::clone(data.link());
-                taken = Some(data.step(|end, _| Taken::find(message, end, &link)));
+                *taken = Some(data.step(|end, _| Taken::find(message, end, &link)));
                 // Credit goes to both.
                 hand_on_bodies(data.link(), metadata.link());
             }
         }
-        self.taken = taken;
         came || self.taken.is_some()
     }
 

@@ -40,6 +40,7 @@ pub(super) enum TakenBody {
 
 impl Taken {
     /// Finds the body of a message, which goes `back` over `link`, the connection of the bodies.
+    #[inline]
     pub(super) fn find(
         (message, back): (Message<PackedBody>, Option<Return>),
         end: &mut End,

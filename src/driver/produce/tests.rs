@@ -22,7 +22,8 @@ use crate::driver::turning::Turner;
 use crate::error::Error;
 use crate::error::{Result, Status};
 use crate::proto::{
-    ArrivedRequest, Credit, ReceiverConfig, Request, Role, SenderConfig, SideConfig, Tags, Uri,
+    ArrivedRequest, Credit, ExpectedBody, ReceiverConfig, Request, Role, SenderConfig, SideConfig,
+    Tags, Uri,
 };
 use crate::transport::{
     self, BodyPolicy, BodyWays, Connection, Identity, Incoming, Lender, LinkOptions, OnGpu,
@@ -71,8 +72,8 @@ impl Connection for Connected {
     fn traffic(&self) -> Traffic {
         self.0.traffic()
     }
-    fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
-        self.0.post_body(seq, packed, list);
+    fn post_body(&mut self, body: ExpectedBody) {
+        self.0.post_body(body);
     }
     fn forget_bodies(&mut self) {
         self.0.forget_bodies();

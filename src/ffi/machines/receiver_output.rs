@@ -233,12 +233,12 @@ pub unsafe extern "C" fn dipc_receiver_poll_expected(
         let out_packed = unsafe { try_out(out_packed_bytes, "out_packed_bytes") }?;
         // SAFETY: the same for `out_list_bytes`.
         let out_list = unsafe { try_out(out_list_bytes, "out_list_bytes") }?;
-        let Some((sequence, packed, list)) = receiver.inner.poll_expected() else {
+        let Some(expected) = receiver.inner.poll_expected() else {
             return Ok(Polled::Nothing);
         };
-        out_sequence.set(sequence);
-        out_packed.set(packed);
-        out_list.set(list);
+        out_sequence.set(expected.seq);
+        out_packed.set(expected.packed);
+        out_list.set(expected.list);
         Ok(Polled::Done)
     };
     // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.

@@ -1,7 +1,7 @@
 //! Inputs of a receiver.
 
 use super::waiting::Missing;
-use super::{InBody, Receiver, ReceiverEvent, ReceiverState, Side};
+use super::{ExpectedBody, InBody, Receiver, ReceiverEvent, ReceiverState, Side};
 use crate::error::Error;
 use crate::proto::window::{Arrived, REACH};
 use crate::proto::{
@@ -20,6 +20,7 @@ impl<B> Receiver<B> {
     /// # Errors
     ///
     /// `Protocol`: the peer broke a rule, and the caller should close the connection.
+    #[inline]
     pub fn handle_metadata(&mut self, now: Timestamp, message: &[u8]) -> Result<(), Error> {
         let result = self.metadata(now, message);
         self.conclude(result)
@@ -214,8 +215,8 @@ impl<B> Receiver<B> {
         if self.window.put_header(seq, header)? {
             self.first_body.get_or_insert(packed);
             // Rule D8: the driver posts receives by exact tag, for both kinds.
-            self.events
-                .push_back(ReceiverEvent::Expect { seq, packed, list });
+            let expected = ExpectedBody::new(seq, packed, list);
+            self.events.push_back(ReceiverEvent::Expect(expected));
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ use peer::StreamEnd;
 use reading::may_take;
 use types::Stop;
 pub use types::{
-    AnswerLimit, Body, InBody, Message, ReceiverConfig, ReceiverEvent, ReceiverState,
+    AnswerLimit, Body, ExpectedBody, InBody, Message, ReceiverConfig, ReceiverEvent, ReceiverState,
     ReceiverTransmit, Side, SideConfig,
 };
 
@@ -231,6 +231,7 @@ impl<B> Receiver<B> {
 
     /// The next dictionary or batch, if present. The producer's credit counts messages that are
     /// taken here (rule E5).
+    #[inline]
     pub fn next_message(&mut self) -> Option<Message<B>> {
         let message = self
             .ready
@@ -338,6 +339,15 @@ impl<B> Receiver<B> {
     /// Whether there is a message, an event or a body to return.
     pub fn has_output(&self) -> bool {
         !self.transmits.is_empty() || !self.events.is_empty() || !self.abandoned.is_empty()
+    }
+
+    /// The body that is expected, if this is the next event.
+    pub fn take_expected(&mut self) -> Option<ExpectedBody> {
+        let ReceiverEvent::Expect(expected) = *self.events.front()? else {
+            return None;
+        };
+        self.events.pop_front();
+        Some(expected)
     }
 
     /// The next event.

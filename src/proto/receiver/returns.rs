@@ -45,7 +45,7 @@ impl<B> Receiver<B> {
         self.ready_bytes = 0;
         self.bounds.forget();
         self.events
-            .retain(|event| !matches!(event, ReceiverEvent::Expect { .. }));
+            .retain(|event| !matches!(event, ReceiverEvent::Expect(_)));
     }
 
     /// Drops the messages in the window from this number on.

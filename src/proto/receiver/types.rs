@@ -146,6 +146,24 @@ pub enum ReceiverTransmit {
     },
 }
 
+/// A body whose header has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpectedBody {
+    /// Number of the message.
+    pub seq: u32,
+    /// Length of a packed body.
+    pub packed: u64,
+    /// Length of an address list.
+    pub list: u64,
+}
+
+impl ExpectedBody {
+    /// The body of message `seq`: `packed` bytes, or a list of `list` bytes.
+    pub const fn new(seq: u32, packed: u64, list: u64) -> Self {
+        Self { seq, packed, list }
+    }
+}
+
 /// Events of a receiver.
 #[derive(Debug)]
 pub enum ReceiverEvent {
@@ -158,15 +176,8 @@ pub enum ReceiverEvent {
     },
     /// The schema, before any message.
     Schema(Header),
-    /// The header of `seq` has come before its body: post receives for the body (rule D8).
-    Expect {
-        /// Number of the message.
-        seq: u32,
-        /// Length of a packed body.
-        packed: u64,
-        /// Length of an address list.
-        list: u64,
-    },
+    /// A header has come before its body: post receives for the body (rule D8).
+    Expect(ExpectedBody),
     /// The server announces a region: map it.
     Region {
         /// The connection.

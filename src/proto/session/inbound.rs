@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use super::{IncomingStream, Rest, SessionEvent, SessionStream, StreamMessage};
 use crate::error::{Error, Result};
-use crate::proto::{Bytes, Control, Prefix, PrefixKind, SenderState, Side, Timestamp};
+use crate::proto::{
+    Bytes, Control, ExpectedBody, Prefix, PrefixKind, SenderState, Side, Timestamp,
+};
 
 /// Most messages that may overtake a request: the schema, and an ABORT.
 const MOST_OVERTAKING: usize = 4;
@@ -48,7 +50,8 @@ impl<P, K, B> SessionStream<P, K, B> {
         }
         let early = self.early.take();
         early.into_iter().try_for_each(|message| {
-            if let StreamMessage::Control(abort @ Control::Abort { stream, .. }) = &message
+            if let StreamMessage::Control(control) = &message
+                && let abort @ Control::Abort { stream, .. } = &**control
                 && self.is_server()
                 && self.sender.mark() == Some(*stream)
             {
@@ -170,6 +173,7 @@ impl<P, K, B> SessionStream<P, K, B> {
     /// # Errors
     ///
     /// The peer sends a message that nobody asked for.
+    #[inline]
     pub(super) fn deliver(
         &mut self,
         now: Timestamp,
@@ -214,6 +218,7 @@ impl<P, K, B> SessionStream<P, K, B> {
         (self.incoming_mut()).map_or(Ok(()), |stream| stream.note_message(now))
     }
 
+    #[inline]
     fn deliver_here<T: AsRef<[u8]>>(
         &mut self,
         now: Timestamp,
@@ -238,6 +243,15 @@ impl<P, K, B> SessionStream<P, K, B> {
             return Err(error.clone());
         }
         Ok(())
+    }
+
+    /// See [`IncomingStream::take_expected`].
+    #[inline]
+    pub(super) fn take_expected(&mut self) -> Option<ExpectedBody> {
+        match self.events.is_empty() {
+            true => self.incoming.as_mut()?.take_expected(),
+            false => None,
+        }
     }
 
     /// The next event of the stream that comes in.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::StreamMessage;
 use crate::error::{Error, Result};
 use crate::proto::{
-    Body, BodyKind, Header, Headers, InBody, Message, Receiver, ReceiverEvent, ReceiverState,
-    ReceiverTransmit, Return, Side, StreamInfo, Timestamp, body_tag,
+    Body, BodyKind, ExpectedBody, Header, Headers, InBody, Message, Receiver, ReceiverEvent,
+    ReceiverState, ReceiverTransmit, Return, Side, StreamInfo, Timestamp, body_tag,
 };
 
 /// How many messages a peer may send of a stream that its consumer has left. The peer hears of that
@@ -43,14 +43,7 @@ pub enum BodiesWork {
     /// Send a control message.
     Control(Vec<u8>),
     /// Post receives for a body: see [`ReceiverEvent::Expect`].
-    Expect {
-        /// Number of the message.
-        seq: u32,
-        /// Length of a packed body.
-        packed: u64,
-        /// Length of an address list.
-        list: u64,
-    },
+    Expect(ExpectedBody),
     /// Return bodies that nobody will see.
     Abandoned(Vec<Return>),
 }
@@ -117,6 +110,7 @@ impl<B> IncomingStream<B> {
 
     /// Takes a message that has come on the connection `side`. The receiver keeps an error, which
     /// ends the stream.
+    #[inline]
     pub fn deliver<T: AsRef<[u8]>>(
         &mut self,
         now: Timestamp,
@@ -134,7 +128,7 @@ impl<B> IncomingStream<B> {
                 let body = InBody::Packed { len, memory };
                 self.receiver.handle_body(now, tag, body)
             }
-            StreamMessage::Control(control) => self.receiver.handle(now, side, control),
+            StreamMessage::Control(control) => self.receiver.handle(now, side, *control),
         };
     }
 
@@ -183,8 +177,8 @@ impl<B> IncomingStream<B> {
             match event {
                 ReceiverEvent::Stream { info, .. } => self.info = Some(info),
                 ReceiverEvent::Schema(header) => self.schema = Some(Arc::new(header)),
-                ReceiverEvent::Expect { seq, packed, list } => {
-                    (self.of_bodies).push_back(BodiesWork::Expect { seq, packed, list });
+                ReceiverEvent::Expect(expected) => {
+                    self.of_bodies.push_back(BodiesWork::Expect(expected));
                 }
                 // Regions belong to the connection, which has dealt with them.
                 ReceiverEvent::Region { .. } | ReceiverEvent::RegionGone { .. } => {}
@@ -197,6 +191,15 @@ impl<B> IncomingStream<B> {
         match self.is_split {
             true => None,
             false => self.of_bodies.pop_front(),
+        }
+    }
+
+    /// The body whose receives are to be posted on this connection, if nothing is to be done before.
+    #[inline]
+    pub fn take_expected(&mut self) -> Option<ExpectedBody> {
+        match self.is_split || !self.of_bodies.is_empty() {
+            true => None,
+            false => self.receiver.take_expected(),
         }
     }
 
@@ -249,6 +252,7 @@ impl<B> IncomingStream<B> {
     }
 
     /// The next message for the consumer, and how its lent body goes back.
+    #[inline]
     pub fn next_message(&mut self) -> Option<(Message<B>, Option<Return>)> {
         let message = self.receiver.next_message()?;
         let back = match &message.body {

@@ -19,7 +19,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::proto::{Control, Request, Role, SenderConfig, Timestamp, Transmit, body_of_tag};
+use crate::proto::{
+    Control, ExpectedBody, Request, Role, SenderConfig, Timestamp, Transmit, body_of_tag,
+};
 pub use incoming::{BodiesWork, IncomingStream, Rest};
 pub use putting::{HostResult, PutProgress, PutStage};
 use regions::Regions;
@@ -71,7 +73,9 @@ pub enum InMessage<T, B, C = T> {
 }
 
 /// A message of a stream that comes in.
-pub type StreamMessage<T, B> = InMessage<T, B, Control>;
+///
+/// Control messages are boxed: few come, and one is large beside the others.
+pub type StreamMessage<T, B> = InMessage<T, B, Box<Control>>;
 
 impl<B> InMessage<&[u8], B> {
     /// Bytes of memory that it takes.
@@ -90,6 +94,8 @@ impl<B> InMessage<&[u8], B> {
 pub enum Handled {
     /// Nothing.
     Done,
+    /// Post receives for a body of its stream (rule D8).
+    Expect(ExpectedBody),
     /// It tells of memory of the peer's.
     Memory(PeerMemory),
 }
@@ -233,7 +239,7 @@ impl<P, K, B> Session<P, K, B> {
         if let Some(stream) = self.streams.get_mut(number) {
             stream.note_message(now)?;
         }
-        let bytes = message.held_bytes();
+        let held = message.held_bytes();
         let message = match message {
             InMessage::Metadata(bytes) => StreamMessage::Metadata(bytes),
             InMessage::Body { seq, len, memory } => StreamMessage::Body { seq, len, memory },
@@ -251,17 +257,21 @@ impl<P, K, B> Session<P, K, B> {
                     Ok(None) => return Ok(Handled::Done),
                     Ok(Some(control)) => control,
                 };
-                match self.handle_control(control)? {
+                let control = match self.handle_control(control)? {
                     Routed::Here(handled) => return Ok(handled),
-                    Routed::Stream(control) => StreamMessage::Control(control),
+                    Routed::Stream(control) => control,
+                };
+                match self.streams.at(number)? {
+                    Some(stream) => stream.handle_control(now, control, held)?,
+                    None => ensure_may_be_late(number, &control)?,
                 }
+                return Ok(Handled::Done);
             }
         };
-        match self.streams.at(number)? {
-            Some(stream) => stream.handle(now, message, bytes)?,
-            None => ensure_may_be_late(number, &message)?,
-        }
-        Ok(Handled::Done)
+        let stream = (self.streams.at(number)?).ok_or_else(|| ended(number))?;
+        stream.deliver(now, message, held)?;
+        let expected = stream.take_expected();
+        Ok(expected.map_or(Handled::Done, Handled::Expect))
     }
 
     /// Whether a tagged message is a request, or gives lent memory back.
@@ -417,18 +427,20 @@ impl<P, K, B> Session<P, K, B> {
 }
 
 /// Rule S7: some messages may come after the end of their stream. Fails for all others.
-fn ensure_may_be_late<T, B>(number: u32, message: &StreamMessage<T, B>) -> Result<()> {
-    match message {
-        StreamMessage::Control(
-            Control::Credit { .. }
-            | Control::Cancel { .. }
-            | Control::Return { .. }
-            | Control::Abort { .. },
-        ) => Ok(()),
-        _ => Err(Error::protocol(format!(
-            "a message came for stream {number}, which has ended"
-        ))),
+fn ensure_may_be_late(number: u32, control: &Control) -> Result<()> {
+    match control {
+        Control::Credit { .. }
+        | Control::Cancel { .. }
+        | Control::Return { .. }
+        | Control::Abort { .. } => Ok(()),
+        _ => Err(ended(number)),
     }
+}
+
+fn ended(number: u32) -> Error {
+    Error::protocol(format!(
+        "a message came for stream {number}, which has ended"
+    ))
 }
 
 #[cfg(test)]

@@ -52,24 +52,6 @@ impl<P, K, B> SessionStream<P, K, B> {
         }
     }
 
-    /// Takes a message of the stream, which takes `bytes` of memory.
-    #[inline]
-    pub(super) fn handle(
-        &mut self,
-        now: Timestamp,
-        message: StreamMessage<&[u8], B>,
-        bytes: u64,
-    ) -> Result<()> {
-        let message = match message {
-            StreamMessage::Control(control) => match self.handle_control(control)? {
-                Some(control) => StreamMessage::Control(control),
-                None => return Ok(()),
-            },
-            message => message,
-        };
-        self.deliver(now, message, bytes)
-    }
-
     /// At a server: takes a request. One that is not admitted is refused at once.
     pub(super) fn requested(
         &mut self,
@@ -87,8 +69,21 @@ impl<P, K, B> SessionStream<P, K, B> {
             .requested(role, is_extension, request, admitted)?)
     }
 
-    /// Takes a control message of the stream. Returns the message if it is of what the peer sends.
-    fn handle_control(&mut self, control: Control) -> Result<Option<Control>> {
+    /// Takes a control message of the stream, which takes `bytes` of memory.
+    pub(super) fn handle_control(
+        &mut self,
+        now: Timestamp,
+        control: Control,
+        bytes: u64,
+    ) -> Result<()> {
+        match self.route(control)? {
+            Some(control) => self.deliver(now, StreamMessage::Control(Box::new(control)), bytes),
+            None => Ok(()),
+        }
+    }
+
+    /// Deals with a control message that is not of what the peer sends, and returns all others.
+    fn route(&mut self, control: Control) -> Result<Option<Control>> {
         match control {
             Control::Abort { .. } if self.may_overtake_request() => return Ok(Some(control)),
             Control::Abort { stream, .. }

@@ -269,8 +269,8 @@ impl World {
         let up = match work {
             BodiesWork::Request { tag, bytes } => Wire::Tagged(tag, bytes),
             BodiesWork::Control(bytes) => Wire::Control(bytes),
-            BodiesWork::Expect { packed, list, .. } => {
-                return assert!(packed % 64 == 0 && list >= 16);
+            BodiesWork::Expect(body) => {
+                return assert!(body.packed % 64 == 0 && body.list >= 16);
             }
             BodiesWork::Abandoned(bodies) => {
                 return bodies.into_iter().for_each(|body| self.hold(body));

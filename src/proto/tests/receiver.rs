@@ -452,11 +452,11 @@ fn bodies_are_expected_once() {
     let (_, events) = drain(&mut receiver);
     assert!(matches!(
         events[..],
-        [ReceiverEvent::Expect {
+        [ReceiverEvent::Expect(ExpectedBody {
             seq: 2,
             packed: 128,
             list: 32
-        }]
+        })]
     ));
 }
 

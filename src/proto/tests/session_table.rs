@@ -188,6 +188,7 @@ fn messages() -> Vec<(String, Option<u64>, Vec<u8>)> {
 fn outcome(session: &mut TestSession, message: InMessage<Bytes, &'static str>) -> String {
     let mut line = match hand_in(session, Timestamp::default(), message) {
         Ok(Handled::Done) => "done".to_owned(),
+        Ok(Handled::Expect(_)) => "a body is expected".to_owned(),
         Ok(Handled::Memory(_)) => "the peer's memory".to_owned(),
         Err(error) => match error.rule() {
             Some(rule) => format!("{error} (rule {rule})"),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::device::cuda::later;
 use crate::device::memfd::Process;
 use crate::error::{Error, Result, Status};
+use crate::proto::ExpectedBody;
 use crate::transport::closing::{Socket, closer};
 use crate::transport::connection::ConnectionEnd;
 use crate::transport::features::{Feature, Scheme};
@@ -263,8 +264,8 @@ impl Connection for ShmConnection {
         }
     }
 
-    fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
-        self.channel.reader.post(seq, packed, list);
+    fn post_body(&mut self, body: ExpectedBody) {
+        self.channel.reader.post(body);
     }
 
     fn is_waiting(&self) -> bool {

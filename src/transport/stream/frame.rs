@@ -10,7 +10,7 @@ use foldhash::HashSet;
 
 use crate::device::HostBuffer;
 use crate::error::{Error, Result, Status};
-use crate::proto::{BodyKind, Bytes, body_tag};
+use crate::proto::{BodyKind, Bytes, ExpectedBody, body_tag};
 use crate::transport::Incoming;
 use crate::transport::budget::{Charge, MemoryBudget};
 use crate::transport::stream::header::{
@@ -27,14 +27,6 @@ const MOST_EARLY_BODIES: usize = 1 << 16;
 
 /// How a record of TLS with an alert begins.
 const TLS_ALERT: [u8; 2] = [21, 3];
-
-/// A posted body, and the lengths that it may have.
-#[derive(Debug, Clone, Copy)]
-struct PostedBody {
-    seq: u32,
-    packed: u64,
-    list: u64,
-}
 
 /// The part of a frame that comes next.
 #[derive(Debug)]
@@ -87,7 +79,7 @@ pub struct FrameReader {
     /// The same while a client sends a stream.
     early_bytes: u64,
     /// Mostly the first of them comes next.
-    posted: VecDeque<PostedBody>,
+    posted: VecDeque<ExpectedBody>,
     /// Bodies that came before they were posted.
     early: HashSet<u32>,
     /// Frames may come in two places.
@@ -243,20 +235,20 @@ impl FrameReader {
     }
 
     /// See [`Connection::post_body`](crate::transport::Connection::post_body).
-    pub fn post(&mut self, seq: u32, packed: u64, list: u64) {
+    pub fn post(&mut self, body: ExpectedBody) {
         // One that came early is there already.
-        if !self.early.is_empty() && self.early.remove(&seq) {
+        if !self.early.is_empty() && self.early.remove(&body.seq) {
             return;
         }
-        self.posted.push_back(PostedBody { seq, packed, list });
+        self.posted.push_back(body);
         if let FramePart::Waiting {
             seq: waiting,
             kind,
             length,
         } = self.state
-            && waiting == seq
+            && waiting == body.seq
             && self.failed.is_none()
-            && let Err(error) = self.begin_body(seq, kind, length, &mut &[][..])
+            && let Err(error) = self.begin_body(waiting, kind, length, &mut &[][..])
         {
             self.failed = Some(error);
             self.state = FramePart::START;

@@ -154,17 +154,17 @@ fn memory_grows_with_the_bytes() {
 fn posted_bodies_have_the_posted_length() {
     for (tag, wrong) in [(7, 101), (7, 99), (7 | LIST_BIT, 32), (7 | LIST_BIT, 100)] {
         let mut reader = FrameReader::new(1 << 20);
-        reader.post(7, 100, 48);
+        reader.post(ExpectedBody::new(7, 100, 48));
         let error =
             read_one(&mut reader, &encode_header(wrong, tag, FrameClass::Tagged)).unwrap_err();
         assert!(error.text().contains("whose header asks for"), "{error}");
         assert!(read_one(&mut reader, b"").is_err(), "an error lasts");
     }
     let mut reader = FrameReader::new(0);
-    reader.post(7, 100, 48);
+    reader.post(ExpectedBody::new(7, 100, 48));
     let read = read_one(&mut reader, &frame(FrameClass::Tagged, 7, &[5; 100])).unwrap();
     assert!(matches!(read, Some(Incoming::Body { seq: 7, .. })));
-    reader.post(8, 2 << 20, 2 << 20);
+    reader.post(ExpectedBody::new(8, 2 << 20, 2 << 20));
     let list = frame(FrameClass::Tagged, 8 | LIST_BIT, &vec![5; 2 << 20]);
     let read = read_one(&mut reader, &list).unwrap();
     assert!(matches!(read, Some(Incoming::Tagged { bytes, .. }) if bytes.len() == 2 << 20));
@@ -181,9 +181,9 @@ fn a_large_unexpected_body_waits_until_it_is_posted() {
         assert!(reader.read(&mut input).unwrap().is_none());
         assert!(reader.is_waiting());
         assert_eq!(input.len(), stream.len() - HEADER_BYTES);
-        reader.post(8, 1, 1);
+        reader.post(ExpectedBody::new(8, 1, 1));
         assert!(reader.is_waiting());
-        reader.post(9, 2 << 20, 2 << 20);
+        reader.post(ExpectedBody::new(9, 2 << 20, 2 << 20));
         assert!(!reader.is_waiting());
         assert!(reader.read(&mut input).unwrap().is_some());
         assert!(matches!(
@@ -193,7 +193,7 @@ fn a_large_unexpected_body_waits_until_it_is_posted() {
         // Posted with another length it is refused.
         let mut reader = FrameReader::new(10);
         assert!(read_one(&mut reader, &stream).unwrap().is_none());
-        reader.post(9, 5, 5);
+        reader.post(ExpectedBody::new(9, 5, 5));
         assert!(read_one(&mut reader, b"").is_err());
     }
 }
@@ -222,7 +222,7 @@ fn an_early_body_counts_as_posted() {
             .unwrap()
             .is_some()
     );
-    reader.post(1, 1, 32);
+    reader.post(ExpectedBody::new(1, 1, 32));
     assert!(reader.posted.is_empty() && reader.early.is_empty());
 }
 
@@ -261,7 +261,7 @@ fn bodies_before_their_headers_have_a_limit() {
         assert!(read_one(&mut reader, &body(seq)).unwrap().is_some());
     }
     // One that is announced makes room.
-    reader.post(5, 0, 0);
+    reader.post(ExpectedBody::new(5, 0, 0));
     assert!(read_one(&mut reader, &body(most)).unwrap().is_some());
     let error = read_one(&mut reader, &body(most + 1)).unwrap_err();
     assert_eq!(error.status(), Status::Protocol);

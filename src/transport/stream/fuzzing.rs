@@ -1,5 +1,6 @@
 //! The body of the fuzz target `frames`.
 
+use crate::proto::ExpectedBody;
 use crate::transport::Incoming;
 use crate::transport::stream::frame::FrameReader;
 
@@ -20,7 +21,7 @@ pub fn frames(data: &[u8]) {
 fn cut(stream: &[u8], size: usize, limit: u64) -> Vec<String> {
     let mut reader = FrameReader::new(limit);
     // A body that is looked for, in either kind, with lengths that short inputs reach.
-    reader.post(3, 40, 48);
+    reader.post(ExpectedBody::new(3, 40, 48));
     let mut seen = Vec::new();
     for mut piece in stream.chunks(size.min(stream.len().max(1))) {
         loop {

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use smallvec::{SmallVec, smallvec};
 
 use crate::error::{Error, Result};
-use crate::proto::body_of_tag;
+use crate::proto::{ExpectedBody, body_of_tag};
 use crate::transport::features::{Feature, Scheme};
 use crate::transport::patience::PeerMachine;
 use crate::transport::stream::Channel;
@@ -336,10 +336,10 @@ impl Connection for TcpConnection {
         }
     }
 
-    fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
-        let index = self.socket_of(seq);
+    fn post_body(&mut self, body: ExpectedBody) {
+        let index = self.socket_of(body.seq);
         if let Some(socket) = self.sockets.get_mut(index) {
-            socket.channel.reader.post(seq, packed, list);
+            socket.channel.reader.post(body);
             self.watch(index);
         }
     }

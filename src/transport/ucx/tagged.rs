@@ -15,7 +15,7 @@ use ucx1_sys::{
 use crate::device::HostBuffer;
 use crate::device::cuda::{Device, GpuBody};
 use crate::error::{Error, Result, Status};
-use crate::proto::{BodyKind, body_of_tag, parse_body_tag};
+use crate::proto::{BodyKind, ExpectedBody, body_of_tag, parse_body_tag};
 use crate::transport::Incoming;
 use crate::transport::stream::MAX_TAGGED_BYTES;
 use crate::transport::ucx::error::error;
@@ -49,22 +49,12 @@ pub(super) struct Tagged {
     /// Where packed bodies go; `None`: to the host.
     gpu: Option<Arc<Device>>,
     /// Bodies that were announced and have not come.
-    announced: VecDeque<AnnouncedBody>,
+    announced: VecDeque<ExpectedBody>,
     /// At a server while a client sends a stream: bodies whose headers have not come. `None`
     /// between such streams.
     early: Option<Vec<FoundMessage>>,
     /// Counts the streams, for messages of one that is over.
     stream: u64,
-}
-
-/// A body as its header announces it.
-#[derive(Debug, Clone, Copy)]
-struct AnnouncedBody {
-    seq: u32,
-    /// Length of the packed body.
-    packed: u64,
-    /// Length of the list that may come in its place.
-    list: u64,
 }
 
 /// A message that has come, taken out of UCX's queue.
@@ -97,10 +87,9 @@ impl Tagged {
         self.gpu = gpu;
     }
 
-    /// Takes note of a body to come: `packed` bytes, or a list of `list` bytes.
-    pub(super) fn expect(&mut self, seq: u32, packed: u64, list: u64) {
-        self.announced
-            .push_back(AnnouncedBody { seq, packed, list });
+    /// Takes note of a body to come.
+    pub(super) fn expect(&mut self, body: ExpectedBody) {
+        self.announced.push_back(body);
     }
 
     /// At a server: a client sends a stream from now on.
@@ -198,7 +187,7 @@ impl Tagged {
     }
 
     /// Memory for a body, which must be as it was announced.
-    fn memory_for(&self, body: AnnouncedBody, found: &FoundMessage) -> Result<BodyMemory> {
+    fn memory_for(&self, body: ExpectedBody, found: &FoundMessage) -> Result<BodyMemory> {
         let (seq, kind) = parse_body_tag(found.tag)?; // Rule D6
         let announced = match kind {
             BodyKind::Packed => body.packed,

@@ -16,6 +16,7 @@ use crate::cancel::Cancel;
 use crate::device::cuda::{Current, Device};
 use crate::error::{Error, Result};
 use crate::fork::Generation;
+use crate::proto::ExpectedBody;
 use crate::transport::address::is_loopback;
 use crate::transport::connection::ConnectionEnd;
 use crate::transport::patience::Patience;
@@ -318,7 +319,7 @@ impl Connection for UcxConnection {
         self.queued_bytes == 0 && self.has_left()
     }
 
-    fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
+    fn post_body(&mut self, body: ExpectedBody) {
         if self.ensure_usable().is_err() {
             return;
         }
@@ -330,9 +331,9 @@ impl Connection for UcxConnection {
                 return self.wake_for_inbox();
             }
         };
-        self.tagged.expect(seq, packed, list);
+        self.tagged.expect(body);
         if let Some(pulls) = &mut self.pulls {
-            pulls.expect(seq, packed);
+            pulls.expect(body.seq, body.packed);
         }
         self.settle();
         self.wake_for_inbox();
