@@ -8,7 +8,7 @@
 //! ```
 //! # #[cfg(feature = "arrow-59")] {
 //! # use std::sync::Arc;
-//! # use arrow_59 as arrow;
+//! # mod arrow { pub use arrow_array_59 as array; }
 //! use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 //! use dipc::crossing::arrow_59::{batches, reader};
 //!
@@ -27,10 +27,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-/// The module of a version. For the next one: a feature, an optional dependency of this name, and a
-/// line at the end of this file.
+/// What crosses of `arrow` 59, under the names of that crate.
+#[cfg(feature = "arrow-59")]
+mod parts_59 {
+    pub use arrow_array_59::ffi;
+    pub use {arrow_array_59 as array, arrow_array_59 as record_batch};
+    pub use {arrow_schema_59 as datatypes, arrow_schema_59 as error};
+}
+
+/// The module of a version. For the next one: a feature, optional dependencies of it with a module of
+/// their names, and a line at the end of this file.
 macro_rules! version {
-    ($name:ident, $arrow:ident, $feature:literal) => {
+    ($name:ident, $($arrow:ident)::+, $feature:literal) => {
         #[doc = concat!("Record batches of `arrow` ", $feature, ".")]
         #[cfg(feature = $feature)]
         pub mod $name {
@@ -41,11 +49,11 @@ macro_rules! version {
             #[cfg(any(feature = "tokio", feature = "async-io"))]
             use std::task::{Context, Poll, ready};
 
-            use $arrow::array::{Array as _, RecordBatch, RecordBatchOptions, StructArray};
-            use $arrow::datatypes::{DataType, Schema, SchemaRef};
-            use $arrow::error::ArrowError;
-            use $arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi_and_data_type};
-            use $arrow::record_batch::RecordBatchReader;
+            use $($arrow)::+::array::{Array as _, RecordBatch, RecordBatchOptions, StructArray};
+            use $($arrow)::+::datatypes::{DataType, Schema, SchemaRef};
+            use $($arrow)::+::error::ArrowError;
+            use $($arrow)::+::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi_and_data_type};
+            use $($arrow)::+::record_batch::RecordBatchReader;
 
             #[cfg(any(feature = "tokio", feature = "async-io"))]
             use crate::api::AsyncReader;
@@ -302,5 +310,5 @@ macro_rules! version {
     };
 }
 
-version!(arrow_59, arrow_59, "arrow-59");
+version!(arrow_59, super::parts_59, "arrow-59");
 version!(arrow_60, arrow, "arrow-60");

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use arrow::array::Array as _;
-use arrow_59::array::{Array as _, ArrayRef, DictionaryArray, Int64Array, RecordBatch};
-use arrow_59::array::{ListArray, StringViewArray};
-use arrow_59::datatypes::{Int32Type, Int64Type};
-use arrow_59::record_batch::RecordBatchReader as _;
+use arrow_array_59::types::{Int32Type, Int64Type};
+use arrow_array_59::{Array as _, ArrayRef, DictionaryArray, Int64Array, ListArray};
+use arrow_array_59::{RecordBatch, RecordBatchReader as _, StringViewArray};
 use dipc::crossing::arrow_59 as crossing;
 use dipc::{Client, Status};
 use futures::TryStreamExt as _;
