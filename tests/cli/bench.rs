@@ -495,7 +495,7 @@ fn tables_can_be_read_alone() {
 /// memory.
 #[test]
 fn what_cannot_be_measured_is_explained() {
-    let server = Server::start_as(dipc(), "tcp://", "tcp://127.0.0.1:0", &["--tpch", "region"]);
+    let server = Server::start_as(dipc(), "tcp://", "tcp://127.0.0.1:0", &[REGION]);
     let taken = server.uri.split('?').next().unwrap();
     let told = failure(
         1,

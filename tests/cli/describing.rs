@@ -11,7 +11,7 @@ fn tables_are_listed_and_described() {
     let folder = tempfile::tempdir().unwrap();
     let path = path_in(&folder, "file.parquet");
     write_parquet(Path::new(&path), &table(3000));
-    let server = Server::start(&[&path, "--tpch", "nation"]);
+    let server = Server::start(&[&path, NATION]);
     let listed = text(&run(&["ls", &server.uri]).stdout);
     let lines: Vec<Vec<&str>> = (listed.lines())
         .map(|line| line.split_whitespace().collect())
@@ -61,7 +61,7 @@ fn tables_are_listed_and_described() {
 /// are errors that name the cause.
 #[test]
 fn errors_name_the_cause() {
-    let server = Server::start(&["--tpch", "nation"]);
+    let server = Server::start(&[NATION]);
     let told = failure(1, &["describe", &server.uri, "nations"]);
     assert!(
         told.contains("no ticket") && told.contains("nations"),

@@ -35,7 +35,7 @@ fn long_fetch(server: &Server, folder: &Path) -> Child {
 }
 
 fn large() -> Server {
-    Server::start(&["--tpch", "lineitem", "--scale", "10", "--tpch", "nation"])
+    Server::start(&["--tpch", "lineitem", "--scale", "10", NATION])
 }
 
 fn fail_of(child: Child) -> String {
@@ -50,7 +50,7 @@ fn signals_stop_a_server_cleanly() {
     let folder = tempfile::tempdir().unwrap();
     for stop in [Signal::TERM, Signal::INT] {
         let path = path_in(&folder, "socket");
-        let mut server = Server::start_at(&format!("shm:{path}"), &["--tpch", "nation"]);
+        let mut server = Server::start_at(&format!("shm:{path}"), &[NATION]);
         assert!(run(&["get", &server.uri, "nation"]).status.success());
         assert!(fs::metadata(&path).unwrap().file_type().is_socket());
         signal(&server.child, stop);
@@ -88,14 +88,14 @@ fn a_stale_socket_is_taken_over_and_a_live_one_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = path_in(&folder, "socket");
     let at = format!("shm:{path}");
-    let mut server = Server::start_at(&at, &["--tpch", "nation"]);
-    let told = failure(1, &["serve", "--listen", &at, "--tpch", "nation"]);
+    let mut server = Server::start_at(&at, &[NATION]);
+    let told = failure(1, &["serve", "--listen", &at, NATION]);
     assert!(told.contains(&path), "{told}");
     server.child.kill().unwrap();
     wait(&mut server.child);
     assert!(Path::new(&path).exists());
     failure(1, &["get", &server.uri, "nation"]);
-    let next = Server::start_at(&at, &["--tpch", "nation"]);
+    let next = Server::start_at(&at, &[NATION]);
     assert!(run(&["get", &next.uri, "nation"]).status.success());
 }
 
@@ -143,7 +143,7 @@ fn an_interrupt_cancels_a_fetch() {
 /// The same before the server's answer.
 #[test]
 fn an_interrupt_ends_the_wait_for_a_server() {
-    let server = Server::start(&["--tpch", "nation"]);
+    let server = Server::start(&[NATION]);
     signal(&server.child, Signal::STOP);
     for sent in [Signal::INT, Signal::TERM] {
         let client = dipc()
@@ -196,7 +196,7 @@ fn a_full_disk_leaves_no_half_file() {
 fn a_stopped_server_is_told_of() {
     for address in [address(), "tcp://127.0.0.1:0".to_owned()] {
         let scheme = address.split(':').next().unwrap();
-        let server = Server::start_as(dipc(), scheme, &address, &["--tpch", "nation"]);
+        let server = Server::start_as(dipc(), scheme, &address, &[NATION]);
         signal(&server.child, Signal::STOP);
         let told = failure(1, &["get", "--timeout", "1s", &server.uri, "nation"]);
         assert!(told.contains("has not answered within 1s"), "{told}");

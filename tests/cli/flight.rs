@@ -353,7 +353,7 @@ fn commands_are_asked_for_as_commands() {
     let told = failure(1, &["get", &fake.uri, "table"]);
     assert!(told.contains("--command"), "{told}");
     assert_eq!(get(&fake.uri, &["--command"])["rows"], 10);
-    let server = Server::start_flight(&["--tpch", "nation"]);
+    let server = Server::start_flight(&[NATION]);
     assert_eq!(
         json(&["get", &server.uri, "nation", "--json", "--command"])["rows"],
         25
@@ -363,7 +363,7 @@ fn commands_are_asked_for_as_commands() {
 /// An unknown table is an error that names it; the server goes on.
 #[test]
 fn an_unknown_table_is_an_error() {
-    let server = Server::start_flight(&["--tpch", "nation"]);
+    let server = Server::start_flight(&[NATION]);
     let told = failure(1, &["get", &server.uri, "nations"]);
     assert!(told.contains("no table \"nations\""), "{told}");
     assert!(run(&["get", &server.uri, "nation"]).status.success());
@@ -373,7 +373,7 @@ fn an_unknown_table_is_an_error() {
 /// the error is that of the last location.
 #[test]
 fn the_last_reason_is_told_where_nothing_works() {
-    let server = Server::start(&["--tpch", "nation"]);
+    let server = Server::start(&[NATION]);
     let fake = FakeFlight::start(Answers {
         info: info(vec![endpoint("table", &["https://a/b", &server.uri])]),
         ..Answers::default()

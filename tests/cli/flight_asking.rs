@@ -49,7 +49,7 @@ fn tables_of_a_flight_server_are_listed_and_described() {
     let path = path_in(&folder, "table.parquet");
     write_parquet(Path::new(&path), &table(3000));
     let at = address();
-    let server = Server::start_flight(&["--listen", &at, &path, "--tpch", "nation"]);
+    let server = Server::start_flight(&["--listen", &at, &path, NATION]);
     let listed = json(&["ls", &server.uri, "--json"]);
     let tickets: Vec<_> = (listed.as_array().unwrap().iter())
         .map(|row| row["ticket"].as_str().unwrap())
@@ -121,8 +121,8 @@ fn a_server_of_tls_is_told() {
     let authority = Authority::new();
     let (certificate, key) = authority.issue("127.0.0.1");
     let files = ["--tls-cert", certificate.to_str().unwrap()];
-    let key = ["--tls-key", key.to_str().unwrap(), "--tpch", "nation"];
-    let server = Server::start_flight(&[files, [key[0], key[1]], [key[2], key[3]]].concat());
+    let key = ["--tls-key", key.to_str().unwrap()];
+    let server = Server::start_flight(&[&files[..], &key, &[NATION]].concat());
     let plain = server.uri.replacen("grpc+tls", "grpc", 1);
     for args in [&["get", &plain, "nation"][..], &["ls", &plain]] {
         let told = failure(1, args);

@@ -12,7 +12,7 @@ use crate::support::*;
 
 /// A server whose table takes long, without libdipc.
 fn large(more: &[&str]) -> Server {
-    let tables = ["--tpch", "lineitem", "--scale", "10", "--tpch", "nation"];
+    let tables = ["--tpch", "lineitem", "--scale", "10", NATION];
     Server::start_flight(&[&tables, more].concat())
 }
 
@@ -69,7 +69,7 @@ fn signals_drain_and_then_cut() {
 /// The system accepts connections for a stopped server.
 #[test]
 fn a_stopped_server_is_given_up() {
-    let server = Server::start_flight(&["--tpch", "nation"]);
+    let server = Server::start_flight(&[NATION]);
     signal(&server.child, Signal::STOP);
     let mut get = dipc();
     get.args(["get", &server.uri, "nation"]);
@@ -84,7 +84,7 @@ fn a_stopped_server_is_given_up() {
 /// An idle server stops at once, even while a client keeps its connection.
 #[test]
 fn a_connection_without_calls_does_not_hold_the_server() {
-    let server = Server::start_flight(&["--tpch", "nation", "--drain", "60m"]);
+    let server = Server::start_flight(&[NATION, "--drain", "60m"]);
     assert!(run(&["get", &server.uri, "nation"]).status.success());
     let (status, _) = server.stop();
     assert!(status.success());
@@ -129,7 +129,7 @@ fn a_file_that_is_gone_is_the_streams_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = path_in(&folder, "table.arrow");
     write_arrow(Path::new(&path), &table(10));
-    let server = Server::start_flight(&[&path, "--tpch", "nation"]);
+    let server = Server::start_flight(&[&path, NATION]);
     fs::remove_file(&path).unwrap();
     let told = failure(1, &["get", &server.uri, "table"]);
     assert!(told.contains("the table \"table\": No such file"), "{told}");
@@ -198,7 +198,7 @@ fn silence_is_limited_by_the_timeout() {
 #[test]
 fn other_protocols_are_refused() {
     use std::io::{Read as _, Write as _};
-    let server = Server::start_flight(&["--tpch", "nation"]);
+    let server = Server::start_flight(&[NATION]);
     let at = server.uri.strip_prefix("grpc://").unwrap();
     for bytes in [
         &b"GET / HTTP/1.1\r\n\r\n"[..],
@@ -248,10 +248,7 @@ fn wrong_usage_is_told() {
         (&taken, "in use"),
     ] {
         let remote = "--allow-remote=tcp";
-        let told = failure(
-            1,
-            &["serve", "--flight", address, remote, "--tpch", "nation"],
-        );
+        let told = failure(1, &["serve", "--flight", address, remote, NATION]);
         assert!(told.contains(expected) && told.contains(address), "{told}");
     }
     for (uri, expected) in [

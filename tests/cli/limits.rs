@@ -124,7 +124,7 @@ fn with_few_descriptors() -> (Server, String, String) {
         .arg(MOST_OPEN.to_string())
         .arg(env!("CARGO_BIN_EXE_dipc"));
     let shm = address();
-    let args = ["--tpch", "nation", "--listen", "tcp://127.0.0.1:0"];
+    let args = [NATION, "--listen", "tcp://127.0.0.1:0"];
     // By default it would keep fewer connections than it has descriptors.
     let args = [&args[..], &["--max-connections", "1000"]].concat();
     let mut server = Server::start_as(command, &shm, &shm, &args);

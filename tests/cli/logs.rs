@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use super::support::{
-    Server, address, dipc, path_in, run, table, text, write_arrow, write_parquet, write_stream,
+    NATION, Server, address, dipc, path_in, run, table, text, write_arrow, write_parquet,
+    write_stream,
 };
 
 /// `--log`: at debug and trace dependencies log nothing, such as HTTP/2 frames.
@@ -25,7 +26,7 @@ fn a_dependency_logs_nothing() {
 /// `--log debug`: a successful fetch logs its server, and that the stream is served.
 #[test]
 fn a_good_fetch_is_told() {
-    let server = Server::start(&["--tpch", "nation"]);
+    let server = Server::start(&[NATION]);
     let got = run(&["--log", "debug", "get", &server.uri, "nation"]);
     assert!(got.status.success());
     let told = text(&got.stderr);
@@ -162,7 +163,7 @@ fn a_long_ticket_makes_no_long_line() {
     command.args(["--log", "info"]);
     command.stderr(File::create(&log).unwrap());
     let address = address();
-    let server = Server::start_as(command, &address, &address, &["--tpch", "nation"]);
+    let server = Server::start_as(command, &address, &address, &[NATION]);
     let ticket = "x".repeat(100_000);
     let failed = run(&["get", &server.uri, &ticket]);
     assert_eq!(failed.status.code(), Some(1));

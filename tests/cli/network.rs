@@ -134,14 +134,14 @@ fn addresses_that_cannot_be_used_are_explained() {
         "{told}"
     );
     let any = "tcp://0.0.0.0:0";
-    let told = failure(1, &["serve", "--listen", any, "--tpch", "region"]);
+    let told = failure(1, &["serve", "--listen", any, REGION]);
     assert!(told.contains("--allow-remote"), "{told}");
-    let server = start(&["--tpch", "region"]);
+    let server = start(&[REGION]);
     let taken = server.uri.split('?').next().unwrap();
-    let told = failure(1, &["serve", "--listen", taken, "--tpch", "region"]);
+    let told = failure(1, &["serve", "--listen", taken, REGION]);
     assert!(told.contains("is taken"), "{told}");
     for allows in ["--allow-remote", "--allow-remote=tcp"] {
-        let args = [allows, "--tpch", "region"];
+        let args = [allows, REGION];
         let mut log = tempfile::tempfile().unwrap();
         let mut command = dipc();
         command.stderr(log.try_clone().unwrap());
@@ -157,14 +157,7 @@ fn addresses_that_cannot_be_used_are_explained() {
             "{told}"
         );
     }
-    let one = [
-        "serve",
-        "--allow-remote=flight",
-        "--listen",
-        any,
-        "--tpch",
-        "region",
-    ];
+    let one = ["serve", "--allow-remote=flight", "--listen", any, REGION];
     assert!(failure(1, &one).contains("--allow-remote"));
     let told = failure(
         1,
@@ -178,7 +171,7 @@ fn addresses_that_cannot_be_used_are_explained() {
 fn a_kill_over_tcp_ends_one_stream() {
     for connections in ["1", "3"] {
         let folder = tempfile::tempdir().unwrap();
-        let mut server = start(&[&LARGE[..], &["--tpch", "nation"]].concat());
+        let mut server = start(&[&LARGE[..], &[NATION]].concat());
         let args = ["--connections", connections];
         let mut client = long_fetch(dipc(), &server.uri, folder.path(), &args);
         client.kill().unwrap();

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use crate::certificates::Authority;
 use crate::support::*;
 
-const NATION: [&str; 3] = ["serve", "--tpch", "nation"];
+const SERVE: [&str; 2] = ["serve", NATION];
 
 /// A server whose first lines name its addresses.
 struct Served {
@@ -90,7 +90,7 @@ fn the_manager_is_told() {
         manager.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut command = dipc();
         let at = crate::support::address();
-        command.args(NATION).args(["--listen", &at]);
+        command.args(SERVE).args(["--listen", &at]);
         command.env("NOTIFY_SOCKET", &address);
         let mut server = Served::start(command, 1);
         assert_eq!(hear(&manager), "READY=1\nSTATUS=tables: 1");
@@ -113,7 +113,7 @@ fn the_manager_is_told() {
     // A manager that cannot be told is no reason not to serve.
     let mut command = dipc();
     let at = address();
-    command.args(NATION).args(["--listen", &at]);
+    command.args(SERVE).args(["--listen", &at]);
     command.env("NOTIFY_SOCKET", "/nowhere/at/all");
     Served::start(command, 1).ends_well();
 }
@@ -159,7 +159,7 @@ fn given_sockets_are_served() {
     let mut early = None;
     for round in 0..2 {
         let mut command = activated(&[&unix, &tcp], "tables:port");
-        command.args(NATION);
+        command.args(SERVE);
         let mut server = Served::start(command, 2);
         let (by_shm, by_tcp) = (&server.uris[0], &server.uris[1]);
         let place = format!("shm:{}?", path.display());
@@ -200,7 +200,7 @@ fn given_tcp_sockets_speak_tls_with_a_certificate() {
     let [secret, plain] =
         [(); 2].map(|()| OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap()));
     let mut command = activated(&[&secret, &plain], "any:tcp");
-    command.args(NATION);
+    command.args(SERVE);
     command.arg("--tls-cert").arg(&certificate);
     command.arg("--tls-key").arg(&key);
     let mut server = Served::start(command, 2);
@@ -237,7 +237,7 @@ fn wrong_sockets_end_the_start() {
         (&file, "descriptor 3 of LISTEN_FDS is no socket"),
     ] {
         let mut command = activated(&[socket], "x");
-        let output = command.args(NATION).output().unwrap();
+        let output = command.args(SERVE).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
         let told = crate::support::text(&output.stderr);
         assert!(
@@ -253,7 +253,7 @@ fn wrong_sockets_end_the_start() {
         let script = format!("LISTEN_PID={pid} LISTEN_FDS={count} exec \"$0\" \"$@\"");
         let mut command = Command::new("sh");
         command.args(["-c", &script, env!("CARGO_BIN_EXE_dipc")]);
-        let output = command.args(NATION).output().unwrap();
+        let output = command.args(SERVE).output().unwrap();
         let told = crate::support::text(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{told}");
         assert!(told.contains(text), "{told}");
@@ -284,8 +284,8 @@ fn held(uri: &str) -> Child {
 /// nothing. The stream ends as it would, and then the server.
 #[test]
 fn a_server_that_drains_sends_clients_on() {
-    let other = Server::start(&["--tpch", "nation"]);
-    let tables = ["--tpch", "lineitem", "--scale", "0.1", "--tpch", "nation"];
+    let other = Server::start(&[NATION]);
+    let tables = ["--tpch", "lineitem", "--scale", "0.1", NATION];
     for redirects in [&["--redirect", other.uri.as_str()][..], &[]] {
         let mut server = Server::start(&[&tables[..], &["--drain", "60m"], redirects].concat());
         let mut client = held(&server.uri);
@@ -310,15 +310,7 @@ fn a_server_that_drains_sends_clients_on() {
     }
     let told = failure(
         2,
-        &[
-            "serve",
-            "--tpch",
-            "nation",
-            "--listen",
-            "shm:@x",
-            "--redirect",
-            "x",
-        ],
+        &["serve", NATION, "--listen", "shm:@x", "--redirect", "x"],
     );
     assert!(told.contains("--redirect"), "{told}");
 }
@@ -338,7 +330,7 @@ fn systemd_socket_activate_starts_it() {
     let path = folder.path().join("s");
     let mut activate = Command::new("systemd-socket-activate");
     activate.arg(format!("--listen={}", path.display()));
-    activate.arg(env!("CARGO_BIN_EXE_dipc")).args(NATION);
+    activate.arg(env!("CARGO_BIN_EXE_dipc")).args(SERVE);
     let mut server = activate
         .stdout(Stdio::null())
         .stderr(Stdio::null())

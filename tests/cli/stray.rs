@@ -35,7 +35,7 @@ enum Moment {
 fn stray_descriptors_hold_no_server_up() {
     for barring in [true, false] {
         for (any_user, refused) in [(None, false), (None, true), (Some("--any-user"), false)] {
-            let args: Vec<_> = ["--tpch", "nation"].into_iter().chain(any_user).collect();
+            let args: Vec<_> = [NATION].into_iter().chain(any_user).collect();
             let address = address();
             let command = if barring {
                 dipc()

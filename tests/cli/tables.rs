@@ -121,7 +121,7 @@ fn empty_and_small_tables_arrive() {
 /// also if stdout is closed.
 #[test]
 fn a_table_that_differs_is_told() {
-    let server = Server::start(&["--tpch", "nation"]);
+    let server = Server::start(&[NATION]);
     let output = run(&["get", &server.uri, "nation", "--verify", "tpch:region:1"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stdout).contains("NOT equal to tpch:region:1: columns differ"));
@@ -143,7 +143,7 @@ fn a_table_that_differs_is_told() {
 /// Promise of `--head`: rows as a table, then the figures. A closed stdout is no failure.
 #[test]
 fn the_first_rows_are_shown() {
-    let server = Server::start(&["--tpch", "region"]);
+    let server = Server::start(&[REGION]);
     let shown = text(&run(&["get", &server.uri, "region", "--head", "2"]).stdout);
     assert!(shown.contains("| 0           | AFRICA"), "{shown}");
     assert!(
@@ -214,7 +214,7 @@ fn many_clients_are_served_at_once() {
 #[test]
 fn every_listener_serves_every_ticket() {
     let (first, second) = (address(), address());
-    let server = Server::start_at(&first, &["--listen", &second, "--tpch", "region"]);
+    let server = Server::start_at(&first, &["--listen", &second, REGION]);
     until("the second listener is there", || {
         run(&["get", &second, "region"]).status.success()
     });

@@ -11,7 +11,7 @@ use rustix::process::{Signal, getuid};
 use crate::certificates::Authority;
 use crate::support::*;
 
-const TABLES: [&str; 4] = ["--tpch", "nation", "--tpch", "region"];
+const TABLES: [&str; 2] = [NATION, REGION];
 
 fn path(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -79,10 +79,7 @@ fn certificates_are_checked_at_both_ends() {
         get(&flight.uri, "nation", args).unwrap_err();
     }
     assert!(flight.stop().0.success());
-    let told = failure(
-        1,
-        &["serve", "--listen", "tls://127.0.0.1:0", "--tpch", "region"],
-    );
+    let told = failure(1, &["serve", "--listen", "tls://127.0.0.1:0", REGION]);
     assert!(told.contains("--tls-cert"), "{told}");
 }
 
@@ -117,7 +114,7 @@ fn certificates_are_read_again() {
 /// client up: they end, and then there is a place again.
 #[test]
 fn connections_of_flight_are_bounded() {
-    let args = ["--max-connections", "2", "--tpch", "nation"];
+    let args = ["--max-connections", "2", NATION];
     let flight = Server::start_flight(&args);
     let target = flight.uri.strip_prefix("grpc://").unwrap();
     let silent = [(); 2].map(|()| TcpStream::connect(target).unwrap());

@@ -127,7 +127,7 @@ fn the_patience_over_ucx_is_a_number() {
 #[test]
 fn clients_give_up_while_they_connect() {
     for library in ucx_libraries() {
-        let server = start(&library, &["--tpch", "region"]);
+        let server = start(&library, &[REGION]);
         let give_up = || {
             for _ in 0..rounds(20) {
                 let clients = [20, 60, 120, 240].map(|most| {
@@ -169,7 +169,7 @@ fn a_killed_server_listens_again_at_once() {
         server.child.kill().unwrap();
         wait(&mut server.child);
         let at = server.uri.split('?').next().unwrap();
-        let again = ["serve", "--listen", at, TRUSTED, "--tpch", "nation"];
+        let again = ["serve", "--listen", at, TRUSTED, NATION];
         let mut refusing = with(&library);
         refusing.env("UCX_TCP_CM_REUSEADDR", "n");
         let told = refused(&ended(refusing.args(again)));
@@ -177,7 +177,7 @@ fn a_killed_server_listens_again_at_once() {
         let set = ["--set", "ucx.TCP_CM_REUSEADDR=n"];
         let told = refused(&ended(with(&library).args(again).args(set)));
         assert!(told.contains("UCX_TCP_CM_REUSEADDR=y"), "{told}");
-        let server = Server::start_as(with(&library), at, at, &[TRUSTED, "--tpch", "nation"]);
+        let server = Server::start_as(with(&library), at, at, &[TRUSTED, NATION]);
         assert!(get(&library, &[&server.uri, "nation"]).status.success());
         // A live listener keeps the address.
         let told = refused(&ended(with(&library).args(again)));
@@ -194,13 +194,10 @@ fn a_killed_server_listens_again_at_once() {
 #[test]
 fn settings_that_ucx_does_not_take_are_named() {
     for library in ucx_libraries() {
-        let server = start(
-            &library,
-            &["--tpch", "region", "--set", "ucx.TCP_CM_REUSEADDR=y"],
-        );
+        let server = start(&library, &[REGION, "--set", "ucx.TCP_CM_REUSEADDR=y"]);
         let uri = server.uri.as_str();
         let listen = ["serve", "--listen", "ucx://127.0.0.1:0", TRUSTED];
-        let listen = [&listen[..], &["--tpch", "region"]].concat();
+        let listen = [&listen[..], &[REGION]].concat();
         for setting in ["ucx.RNDV_THRESH=abc", "ucx.TLS=nosuch"] {
             let told = refused(&get(&library, &[uri, "region", "--set", setting]));
             assert!(told.contains(setting), "{told}");
@@ -235,7 +232,7 @@ fn an_address_that_cannot_be_listened_at_is_told() {
             (format!("127.0.0.1:{port}"), "is taken already"),
         ] {
             let at = format!("ucx://{address}");
-            let args = ["serve", "--listen", &at, TRUSTED, "--tpch", "region"];
+            let args = ["serve", "--listen", &at, TRUSTED, REGION];
             let said = refused(&ended(with(&library).args(args)));
             assert!(said.contains(told) && said.contains(&at), "{said}");
         }
@@ -257,7 +254,7 @@ fn limited(library: &Path, limit: u32) -> Command {
 #[test]
 fn few_descriptors_are_an_error() {
     for library in ucx_libraries() {
-        let server = start(&library, &["--tpch", "nation"]);
+        let server = start(&library, &[NATION]);
         let says_so = |output: &Output| {
             let told = refused(output);
             assert!(
@@ -276,14 +273,7 @@ fn few_descriptors_are_an_error() {
         }
         for limit in [12, 16, 20, 24, 28] {
             let listening = limited(&library, limit)
-                .args([
-                    "serve",
-                    "--listen",
-                    "ucx://127.0.0.1:0",
-                    TRUSTED,
-                    "--tpch",
-                    "nation",
-                ])
+                .args(["serve", "--listen", "ucx://127.0.0.1:0", TRUSTED, NATION])
                 .output();
             says_so(&listening.unwrap());
         }
@@ -298,7 +288,7 @@ fn a_server_without_descriptors_goes_on() {
             limited(&library, 64),
             LOOPBACK,
             "ucx://127.0.0.1:0",
-            &[TRUSTED, "--tpch", "nation"],
+            &[TRUSTED, NATION],
         );
         let clients: Vec<_> = (0..8)
             .map(|_| {

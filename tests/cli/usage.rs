@@ -47,9 +47,7 @@ fn wrong_usage_is_status_2() {
             "come to the host",
         ),
         (
-            &[
-                "serve", "--listen", &at, "--tpch", "nation", "--device", "as-sent",
-            ],
+            &["serve", "--listen", &at, NATION, "--device", "as-sent"],
             "--device cuda:N",
         ),
         (&["fetch"], "unrecognized subcommand"),
@@ -147,21 +145,16 @@ fn files_that_cannot_be_served_are_named() {
         let told = failure(1, &["serve", "--listen", &at, &path]);
         assert!(told.contains(expected) && told.contains(&path), "{told}");
     }
-    let told = failure(
-        1,
-        &[
-            "serve", "--listen", &at, "--tpch", "nation", "--tpch", "nation",
-        ],
-    );
+    let told = failure(1, &["serve", "--listen", &at, NATION, NATION]);
     assert!(told.contains("tpch:nation:1 is given twice"), "{told}");
-    let told = failure(1, &["serve", "--listen", "mem:x", "--tpch", "nation"]);
+    let told = failure(1, &["serve", "--listen", "mem:x", NATION]);
     assert!(told.contains("within this process alone"), "{told}");
 }
 
 /// Exit status 1: requests that cannot succeed.
 #[test]
 fn fetches_that_cannot_be_are_explained() {
-    let server = Server::start(&["--tpch", "nation"]);
+    let server = Server::start(&[NATION]);
     let told = failure(1, &["get", &server.uri, "nations"]);
     assert!(told.contains("`dipc ls URI` lists its tickets"), "{told}");
     assert!(told.contains("nations"), "{told}");
@@ -196,7 +189,7 @@ fn a_file_that_has_gone_is_the_streams_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = path_in(&folder, "t.arrow");
     write_arrow(Path::new(&path), &table(10));
-    let server = Server::start(&[&path, "--tpch", "nation"]);
+    let server = Server::start(&[&path, NATION]);
     std::fs::remove_file(&path).unwrap();
     let told = failure(1, &["get", &server.uri, "t"]);
     assert!(
@@ -247,7 +240,7 @@ fn info_says_what_works_and_why_not() {
 #[test]
 fn zeros_are_refused_or_mean_something() {
     let at = address();
-    let serve = ["serve", "--listen", &at, "--tpch", "nation"];
+    let serve = ["serve", "--listen", &at, NATION];
     for (option, least) in [
         ("--max-streams", "the least is 1"),
         ("--max-providers", "the least is 1"),
@@ -273,7 +266,7 @@ fn zeros_are_refused_or_mean_something() {
         }
     }
     let zeros = ["--spin", "0", "--drain", "0", "--max-memory", "0"];
-    let server = Server::start(&[&["--tpch", "nation"], &zeros[..]].concat());
+    let server = Server::start(&[&[NATION], &zeros[..]].concat());
     for zeros in [
         &["--head", "0"][..],
         &["--spin", "0", "--max-message", "64K"],
@@ -313,9 +306,7 @@ fn a_conflict_is_in_the_help() {
 fn an_address_given_twice_is_said() {
     let at = address();
     for second in [at.clone(), format!("{at}?free_data=5")] {
-        let args = [
-            "serve", "--listen", &at, "--listen", &second, "--tpch", "nation",
-        ];
+        let args = ["serve", "--listen", &at, "--listen", &second, NATION];
         let output = run(&args);
         let told = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{told}");
@@ -326,16 +317,8 @@ fn an_address_given_twice_is_said() {
         assert_eq!(text(&output.stdout), "");
     }
     // An unusable address is an error before any `ready`.
-    let server = Server::start(&["--tpch", "nation"]);
-    let args = [
-        "serve",
-        "--listen",
-        &at,
-        "--listen",
-        &server.uri,
-        "--tpch",
-        "nation",
-    ];
+    let server = Server::start(&[NATION]);
+    let args = ["serve", "--listen", &at, "--listen", &server.uri, NATION];
     let output = run(&args);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(text(&output.stdout), "");
@@ -356,7 +339,7 @@ fn too_few_descriptors_are_said_at_the_start() {
                 .args(["-c", r#"ulimit -n "$0"; exec "$@""#])
                 .arg(limit.to_string())
                 .arg(env!("CARGO_BIN_EXE_dipc"))
-                .args(["serve", "--listen", &place, "--tpch", "nation"])
+                .args(["serve", "--listen", &place, NATION])
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
                 .spawn()
@@ -489,7 +472,7 @@ fn addresses_of_the_wrong_kind_are_named() {
             "give HOST:PORT to --flight",
         ),
     ] {
-        let told = failure(1, &["serve", option, address, "--tpch", "nation"]);
+        let told = failure(1, &["serve", option, address, NATION]);
         assert!(told.contains(expected), "{told}");
     }
 }

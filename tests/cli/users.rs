@@ -59,7 +59,7 @@ fn a_server_without_a_user_admits_nobody() {
     for (arg, admitted) in [(None, false), (Some("--any-user"), true)] {
         let Some(command) = nobody() else { return };
         let address = address();
-        let args: Vec<_> = ["--tpch", "nation"].into_iter().chain(arg).collect();
+        let args: Vec<_> = [NATION].into_iter().chain(arg).collect();
         let server = Server::start_as(command, &address, &address, &args);
         let output = run(&["get", &server.uri, "nation"]);
         let said = text(&output.stderr);
@@ -75,7 +75,7 @@ fn a_server_without_a_user_admits_nobody() {
 /// The same for a client, with a reason.
 #[test]
 fn a_client_without_a_user_trusts_nobody() {
-    let server = Server::start(&["--tpch", "nation"]);
+    let server = Server::start(&[NATION]);
     for (arg, admitted) in [(None, false), (Some("--any-user"), true)] {
         let Some(mut command) = nobody() else { return };
         let output = command
@@ -96,7 +96,7 @@ fn a_client_without_a_user_trusts_nobody() {
 /// system refuses the socket's path, the client's own error has them.
 #[test]
 fn a_client_of_another_user_is_told_why() {
-    let server = Server::start(&["--tpch", "nation"]);
+    let server = Server::start(&[NATION]);
     let Some(mut client) = another() else { return };
     let get = ["get", &server.uri, "nation", "--any-user"];
     let output = client.args(get).output().unwrap();
@@ -109,7 +109,7 @@ fn a_client_of_another_user_is_told_why() {
     let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), everyone).unwrap();
     let path = format!("shm:{}", path_in(&folder, "socket"));
-    let server = Server::start_at(&path, &["--tpch", "nation"]);
+    let server = Server::start_at(&path, &[NATION]);
     let Some(mut client) = another() else { return };
     let get = ["get", &server.uri, "nation", "--any-user"];
     let said = text(&client.args(get).output().unwrap().stderr);
@@ -122,7 +122,7 @@ fn a_client_of_another_user_is_told_why() {
 /// for any number of connections and messages.
 #[test]
 fn refused_users_hold_nothing() {
-    let server = Server::start(&["--tpch", "nation"]);
+    let server = Server::start(&[NATION]);
     let name = server.uri.strip_prefix("shm:@").unwrap();
     let name = name.split('?').next().unwrap();
     let address = SocketAddr::from_abstract_name(name).unwrap();
