@@ -251,6 +251,7 @@ for part in "${parts[@]}"; do
     bindings)
       step "C++ headers: AddressSanitizer, clang, clang-tidy" 1800 bindings/cpp/test.sh asan clang tidy || true
       step "Go: race detector" 1800 env DIPC_GO_RACE=1 DIPC_GO_CGOCHECK=0 tools/test-bindings.sh go || true
+      step "Julia: every stream file" 1800 env DIPC_TEST_FILES= tools/test-bindings.sh julia || true
       step "every language, every file" 5400 tests/matrix/test.sh --all-files --all-peers || true
       ;;
     packaging) step "packaging, with the library's own features" 1800 tests/packaging.sh || true ;;

@@ -4,7 +4,7 @@
 #   bindings/cpp/test.sh [plain|asan|clang|modern|tidy]...     default: plain
 #
 #   plain   with the default compiler
-#   asan    under AddressSanitizer, with leaks
+#   asan    under AddressSanitizer, with leaks; every header alone
 #   clang   compiled by clang (nothing is run)
 #   modern what std::format and std::expected add, by the compiler of DIPC_MODERN_CXX
 #   tidy    clang-tidy over the headers, the tests and the examples
@@ -59,7 +59,7 @@ for way in "${ways[@]}"; do
       ctest --test-dir "$out/plain" --output-on-failure --no-tests=error --parallel "$(nproc)"
       ;;
     asan)
-      build asan -DDIPC_TEST_SANITIZE=address
+      build asan -DDIPC_TEST_SANITIZE=address -DDIPC_TEST_HEADERS_ALONE=ON
       # Arrow's pools of its own would hide what is written behind a buffer.
       ASAN_OPTIONS=detect_leaks=1 ARROW_DEFAULT_MEMORY_POOL=system \
         ctest --test-dir "$out/asan" --output-on-failure --no-tests=error --parallel "$(nproc)"
