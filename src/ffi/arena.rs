@@ -85,8 +85,6 @@ pub unsafe extern "C" fn dipc_arena_options_set_region_bytes(
     region_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_arena_options| {
         if region_bytes == 0 {
             return Err(Error::invalid_argument("region_bytes is 0"));
@@ -94,7 +92,8 @@ pub unsafe extern "C" fn dipc_arena_options_set_region_bytes(
         options.inner.region_bytes = region_bytes;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -117,13 +116,12 @@ pub unsafe extern "C" fn dipc_arena_options_set_max_bytes(
     max_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_arena_options| {
         options.inner.max_bytes = max_bytes;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -202,15 +200,13 @@ pub unsafe extern "C" fn dipc_arena_alloc(
     out: *mut *mut c_void,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |arena: &dipc_arena| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set(arena.inner.alloc(len_bytes)?.as_ptr().cast());
         Ok(())
     };
-    // SAFETY: the caller promises `arena` is NULL or live.
+    // SAFETY: the caller promises `arena` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(arena, error, body) }
 }
 
@@ -317,8 +313,6 @@ pub unsafe extern "C" fn dipc_arena_stat(
     out: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |arena: &dipc_arena| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
@@ -329,7 +323,7 @@ pub unsafe extern "C" fn dipc_arena_stat(
         });
         Ok(())
     };
-    // SAFETY: the caller promises `arena` is NULL or live.
+    // SAFETY: the caller promises `arena` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(arena, error, body) }
 }
 

@@ -66,8 +66,6 @@ pub unsafe extern "C" fn dipc_client_get_async(
     handler: *mut ArrowAsyncDeviceStreamHandler,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |client: &dipc_client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
@@ -83,7 +81,7 @@ pub unsafe extern "C" fn dipc_client_get_async(
             unsafe { AsyncHandler::take(handler, flow) }
         })
     };
-    // SAFETY: the caller promises `client` is NULL or live.
+    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(client, error, body) }
 }
 

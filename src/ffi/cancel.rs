@@ -57,13 +57,11 @@ pub unsafe extern "C" fn dipc_cancel_trigger(
     cancel: *const dipc_cancel,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |cancel: &dipc_cancel| {
         cancel.inner.cancel();
         Ok(())
     };
-    // SAFETY: the caller promises `cancel` is NULL or live.
+    // SAFETY: the caller promises `cancel` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(cancel, error, body) }
 }
 

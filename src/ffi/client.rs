@@ -108,8 +108,6 @@ pub unsafe extern "C" fn dipc_client_get(
     out: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |client: &dipc_client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
@@ -125,7 +123,7 @@ pub unsafe extern "C" fn dipc_client_get(
         out.set(export_device_stream(Box::new(stream)).into_raw());
         Ok(())
     };
-    // SAFETY: the caller promises `client` is NULL or live.
+    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(client, error, body) }
 }
 
@@ -173,8 +171,6 @@ pub unsafe extern "C" fn dipc_client_get_parts(
     out: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |client: &dipc_client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
@@ -190,7 +186,7 @@ pub unsafe extern "C" fn dipc_client_get_parts(
         out.set(export_device_stream(Box::new(parts)).into_raw());
         Ok(())
     };
-    // SAFETY: the caller promises `client` is NULL or live.
+    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(client, error, body) }
 }
 
@@ -227,8 +223,6 @@ pub unsafe extern "C" fn dipc_client_list(
     out: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |client: &dipc_client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
@@ -244,7 +238,7 @@ pub unsafe extern "C" fn dipc_client_list(
         out.set(export_device_stream(Box::new(stream)).into_raw());
         Ok(())
     };
-    // SAFETY: the caller promises `client` is NULL or live.
+    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(client, error, body) }
 }
 
@@ -278,8 +272,6 @@ pub unsafe extern "C" fn dipc_client_stat(
     out: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |client: &dipc_client| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
@@ -292,7 +284,7 @@ pub unsafe extern "C" fn dipc_client_stat(
         });
         Ok(())
     };
-    // SAFETY: the caller promises `client` is NULL or live.
+    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(client, error, body) }
 }
 

@@ -96,13 +96,12 @@ pub unsafe extern "C" fn dipc_client_options_set_any_user(
     any_user: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_client_options| {
         options.inner.any_user = any_user;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -124,13 +123,12 @@ pub unsafe extern "C" fn dipc_client_options_set_idle_timeout_ns(
     idle_timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_client_options| {
         options.inner.idle_timeout = Duration::from_nanos(idle_timeout_ns);
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -152,13 +150,12 @@ pub unsafe extern "C" fn dipc_client_options_set_max_idle(
     max_idle: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_client_options| {
         options.inner.max_idle = max_idle;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -232,13 +229,12 @@ pub unsafe extern "C" fn dipc_get_options_set_connect_timeout_ns(
     connect_timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
         options.inner.connect_timeout = Duration::from_nanos(connect_timeout_ns);
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -262,13 +258,12 @@ pub unsafe extern "C" fn dipc_get_options_set_stall_timeout_ns(
     stall_timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
         options.inner.stall_timeout = time_limit(stall_timeout_ns);
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -293,13 +288,12 @@ pub unsafe extern "C" fn dipc_get_options_set_window(
     bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
         options.inner.window = window_of(batches, bytes)?;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -321,13 +315,12 @@ pub unsafe extern "C" fn dipc_get_options_set_lent_limit_bytes(
     lent_limit_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
         options.inner.lent_limit = lent_limit_bytes;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -356,13 +349,12 @@ pub unsafe extern "C" fn dipc_get_options_set_message_limit_bytes(
     message_limit_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
         options.inner.message_limit = Some(message_limit_bytes);
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -390,13 +382,12 @@ pub unsafe extern "C" fn dipc_get_options_set_device(
     device_id: i64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
         options.inner.device = Target::of(DeviceKind(device_type), device_id)?;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -418,13 +409,12 @@ pub unsafe extern "C" fn dipc_get_options_set_validation(
     validation: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
         options.inner.level = level_of(validation)?;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 

@@ -9,7 +9,7 @@ use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client::{dipc_client, options_of};
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard_free, guard_ref, guard_value};
+use crate::ffi::guard::{guard_free, guard_ref, guard_value};
 use crate::ffi::handle::{HandleState, Out, try_option, try_out, try_ref};
 use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::status::dipc_status;
@@ -78,8 +78,6 @@ pub unsafe extern "C" fn dipc_client_describe(
     out: *mut *mut dipc_description,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |client: &dipc_client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
@@ -95,7 +93,7 @@ pub unsafe extern "C" fn dipc_client_describe(
         give(out, answer.0, answer.1);
         Ok(())
     };
-    // SAFETY: the caller promises `client` is NULL or live.
+    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(client, error, body) }
 }
 
@@ -117,8 +115,6 @@ pub unsafe extern "C" fn dipc_description_schema(
     out: *mut ArrowSchema,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |description: &dipc_description| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
@@ -128,7 +124,7 @@ pub unsafe extern "C" fn dipc_description_schema(
         out.set(schema.into_raw());
         Ok(())
     };
-    // SAFETY: the caller promises `description` is NULL or live.
+    // SAFETY: the caller promises `description` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(description, error, body) }
 }
 
@@ -194,15 +190,13 @@ pub unsafe extern "C" fn dipc_description_headers(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |description: &dipc_description| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         set_headers(out, description.headers.clone());
         Ok(())
     };
-    // SAFETY: the caller promises `description` is NULL or live.
+    // SAFETY: the caller promises `description` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(description, error, body) }
 }
 
@@ -248,14 +242,12 @@ pub unsafe extern "C" fn dipc_description_endpoint_descriptor(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |description: &dipc_description| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(&endpoint(&description.inner, index)?.descriptor)
     };
-    // SAFETY: the caller promises `description` is NULL or live.
+    // SAFETY: the caller promises `description` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(description, error, body) }
 }
 
@@ -338,8 +330,6 @@ pub unsafe extern "C" fn dipc_description_endpoint_uri(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |description: &dipc_description| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
@@ -350,7 +340,7 @@ pub unsafe extern "C" fn dipc_description_endpoint_uri(
         })?;
         out.set_text(text)
     };
-    // SAFETY: the caller promises `description` is NULL or live.
+    // SAFETY: the caller promises `description` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(description, error, body) }
 }
 

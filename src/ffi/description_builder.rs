@@ -66,8 +66,6 @@ pub unsafe extern "C" fn dipc_server_set_description(
     description: *const dipc_description,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises `ticket` is readable.
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
@@ -77,7 +75,7 @@ pub unsafe extern "C" fn dipc_server_set_description(
             .inner
             .set_description(ticket, description.inner.clone())
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 
@@ -98,14 +96,13 @@ pub unsafe extern "C" fn dipc_description_set_schema(
     schema: *const ArrowSchema,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |description: &mut dipc_description| {
         // SAFETY: the caller promises `schema` is NULL or a schema.
         let schema = unsafe { try_schema(schema, "schema") }?;
         description.inner.set_schema(&schema)
     };
-    // SAFETY: the caller promises `description` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `description` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(description, error, body) }
 }
 
@@ -125,13 +122,12 @@ pub unsafe extern "C" fn dipc_description_set_ordered(
     is_ordered: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |description: &mut dipc_description| {
         description.inner.is_ordered = is_ordered;
         Ok(())
     };
-    // SAFETY: the caller promises `description` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `description` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(description, error, body) }
 }
 
@@ -153,8 +149,6 @@ pub unsafe extern "C" fn dipc_description_set_total(
     value: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |description: &mut dipc_description| {
         let Description {
             rows,
@@ -174,7 +168,8 @@ pub unsafe extern "C" fn dipc_description_set_total(
         *place = known(value);
         Ok(())
     };
-    // SAFETY: the caller promises `description` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `description` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(description, error, body) }
 }
 
@@ -205,8 +200,6 @@ pub unsafe extern "C" fn dipc_description_add_endpoint(
     bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |description: &mut dipc_description| {
         // SAFETY: the caller promises `descriptor` is readable.
         let descriptor = unsafe { try_bytes(descriptor, descriptor_len_bytes, "descriptor") }?;
@@ -220,7 +213,8 @@ pub unsafe extern "C" fn dipc_description_add_endpoint(
         });
         Ok(())
     };
-    // SAFETY: the caller promises `description` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `description` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(description, error, body) }
 }
 
@@ -241,15 +235,13 @@ pub unsafe extern "C" fn dipc_description_to_stream(
     out: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |description: &dipc_description| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set(description.inner.stream()?.into_raw());
         Ok(())
     };
-    // SAFETY: the caller promises `description` is NULL or live.
+    // SAFETY: the caller promises `description` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(description, error, body) }
 }
 

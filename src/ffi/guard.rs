@@ -76,12 +76,15 @@ pub(super) fn guard<O: Outcome>(error: ErrorOut, body: impl FnOnce() -> Result<O
 ///
 /// # Safety
 ///
-/// `handle` is NULL, or came from the library and is not freed during the call.
+/// `handle` is NULL, or came from the library and is not freed during the call. `error` is NULL or
+/// writable.
 pub(super) unsafe fn guard_ref<H: Handle, O: Outcome>(
     handle: *const H,
-    error: ErrorOut,
+    error: *mut *mut dipc_error,
     body: impl FnOnce(&H) -> Result<O>,
 ) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
     guard(error, || {
         // SAFETY: the caller promises what `try_ref` asks.
         let handle = unsafe { handle::try_ref(handle) }?;
@@ -97,11 +100,14 @@ pub(super) unsafe fn guard_ref<H: Handle, O: Outcome>(
 /// # Safety
 ///
 /// `handle` is NULL, or came from the library, is not freed, and no other call on it is running.
+/// `error` is NULL or writable.
 pub(super) unsafe fn guard_mut<H: Handle, O: Outcome>(
     handle: *mut H,
-    error: ErrorOut,
+    error: *mut *mut dipc_error,
     body: impl FnOnce(&mut H) -> Result<O>,
 ) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
     guard(error, || {
         // SAFETY: the caller promises what `try_mut` asks.
         let handle = unsafe { handle::try_mut(handle) }?;
@@ -215,14 +221,16 @@ mod tests {
         }
     }
 
-    fn nowhere() -> ErrorOut {
-        ErrorOut(std::ptr::null_mut())
+    fn nowhere() -> *mut *mut dipc_error {
+        std::ptr::null_mut()
     }
 
     /// Runs `body` with a place for the error; returns status and text.
-    fn status_and_text(body: impl FnOnce(ErrorOut) -> dipc_status) -> (dipc_status, String) {
+    fn status_and_text(
+        body: impl FnOnce(*mut *mut dipc_error) -> dipc_status,
+    ) -> (dipc_status, String) {
         let mut error = std::ptr::null_mut();
-        let status = body(ErrorOut(&raw mut error));
+        let status = body(&raw mut error);
         if error.is_null() {
             return (status, String::new());
         }

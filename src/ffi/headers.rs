@@ -74,8 +74,6 @@ pub unsafe extern "C" fn dipc_headers_add(
     value_len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |headers: &mut dipc_headers| {
         // SAFETY: the caller promises `key` is NULL or a string.
         let key = unsafe { try_str(key, "key") }?;
@@ -83,7 +81,8 @@ pub unsafe extern "C" fn dipc_headers_add(
         let value = unsafe { try_bytes(value, value_len_bytes, "value") }?;
         headers.inner.add(key, value)
     };
-    // SAFETY: the caller promises `headers` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `headers` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(headers, error, body) }
 }
 
@@ -127,14 +126,12 @@ pub unsafe extern "C" fn dipc_headers_key(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |headers: &dipc_headers| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         out.set_text(pair(&headers.inner, index)?.0)
     };
-    // SAFETY: the caller promises `headers` is NULL or live.
+    // SAFETY: the caller promises `headers` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(headers, error, body) }
 }
 
@@ -162,14 +159,12 @@ pub unsafe extern "C" fn dipc_headers_value(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |headers: &dipc_headers| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(pair(&headers.inner, index)?.1)
     };
-    // SAFETY: the caller promises `headers` is NULL or live.
+    // SAFETY: the caller promises `headers` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(headers, error, body) }
 }
 
@@ -197,8 +192,6 @@ pub unsafe extern "C" fn dipc_headers_get(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |headers: &dipc_headers| {
         // SAFETY: the caller promises `key` is NULL or a string.
         let key = unsafe { try_str(key, "key") }?;
@@ -209,7 +202,7 @@ pub unsafe extern "C" fn dipc_headers_get(
         })?;
         out.set_bytes(value)
     };
-    // SAFETY: the caller promises `headers` is NULL or live.
+    // SAFETY: the caller promises `headers` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(headers, error, body) }
 }
 

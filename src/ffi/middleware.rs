@@ -7,7 +7,7 @@ use crate::arrow::abi::ArrowDeviceArrayStream;
 use crate::error::Error;
 use crate::ffi::error::dipc_error;
 use crate::ffi::foreign::dipc_finalizer;
-use crate::ffi::guard::{ErrorOut, guard_ref};
+use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::try_out;
 use crate::ffi::provider::{ForeignProvider, dipc_provider};
 use crate::ffi::request::dipc_request;
@@ -44,8 +44,6 @@ pub unsafe extern "C" fn dipc_server_set_middleware(
     finalizer: dipc_finalizer,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises `header` is NULL or NUL-terminated.
         let header = unsafe { try_str(header, "header") }?;
@@ -61,7 +59,7 @@ pub unsafe extern "C" fn dipc_server_set_middleware(
                 error
             })
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 
@@ -98,8 +96,6 @@ pub unsafe extern "C" fn dipc_request_forward(
     out: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises a stream of its own that follows Arrow's interface, and gives
         // it away.
@@ -121,6 +117,6 @@ pub unsafe extern "C" fn dipc_request_forward(
         }
         Ok(())
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::ffi::client_options::{dipc_client_options, dipc_get_options};
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard_mut};
+use crate::ffi::guard::guard_mut;
 use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::try_str;
@@ -30,13 +30,12 @@ pub unsafe extern "C" fn dipc_server_options_set_allow_remote(
     allow_remote: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.link.access.allow_remote = allow_remote;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -60,13 +59,12 @@ pub unsafe extern "C" fn dipc_server_options_set_trusted_network(
     trusted_network: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.link.access.trusted_network = trusted_network;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -97,8 +95,6 @@ pub unsafe extern "C" fn dipc_server_options_set_transport(
     value: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         // SAFETY: the caller promises `name` is NULL or a C string.
         let name = unsafe { try_str(name, "name") }?;
@@ -106,7 +102,8 @@ pub unsafe extern "C" fn dipc_server_options_set_transport(
         let value = unsafe { try_str(value, "value") }?;
         options.inner.link.settings.set(name, value)
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -137,8 +134,6 @@ pub unsafe extern "C" fn dipc_client_options_set_transport(
     value: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_client_options| {
         // SAFETY: the caller promises `name` is NULL or a C string.
         let name = unsafe { try_str(name, "name") }?;
@@ -146,7 +141,8 @@ pub unsafe extern "C" fn dipc_client_options_set_transport(
         let value = unsafe { try_str(value, "value") }?;
         options.inner.settings.set(name, value)
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -170,13 +166,12 @@ pub unsafe extern "C" fn dipc_server_options_set_spin_ns(
     spin_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.spin = Duration::from_nanos(spin_ns);
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -199,13 +194,12 @@ pub unsafe extern "C" fn dipc_get_options_set_spin_ns(
     spin_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
         options.inner.spin = Duration::from_nanos(spin_ns);
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -227,8 +221,6 @@ pub unsafe extern "C" fn dipc_get_options_set_connections(
     connections: u32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
         options.inner.connections = match u16::try_from(connections) {
             Ok(connections @ 1..=64) => connections,
@@ -240,6 +232,7 @@ pub unsafe extern "C" fn dipc_get_options_set_connections(
         };
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }

@@ -12,7 +12,7 @@ use crate::ffi::client::{dipc_client, options_of};
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::description::{dipc_description, give};
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, Polled, guard_free, guard_ref};
+use crate::ffi::guard::{Polled, guard_free, guard_ref};
 use crate::ffi::handle::{HandleState, try_option, try_out};
 use crate::ffi::put::dipc_put;
 use crate::ffi::request_headers::{DIPC_VERB_DESCRIBE, DIPC_VERB_GET, DIPC_VERB_LIST};
@@ -75,8 +75,6 @@ pub unsafe extern "C" fn dipc_client_start(
     out: *mut *mut dipc_pending,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |client: &dipc_client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
@@ -105,7 +103,7 @@ pub unsafe extern "C" fn dipc_client_start(
         out.set_handle(dipc_pending::new(pending));
         Ok(())
     };
-    // SAFETY: the caller promises `client` is NULL or live.
+    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(client, error, body) }
 }
 
@@ -127,15 +125,13 @@ pub unsafe extern "C" fn dipc_pending_fd(
     out: *mut c_int,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |pending: &dipc_pending| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set(pending.inner.fd().as_raw_fd());
         Ok(())
     };
-    // SAFETY: the caller promises `pending` is NULL or live.
+    // SAFETY: the caller promises `pending` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(pending, error, body) }
 }
 
@@ -157,8 +153,6 @@ pub unsafe extern "C" fn dipc_pending_try_stream(
     out: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |pending: &dipc_pending| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
@@ -169,7 +163,7 @@ pub unsafe extern "C" fn dipc_pending_try_stream(
         }
         Ok(Polled::Nothing)
     };
-    // SAFETY: the caller promises `pending` is NULL or live.
+    // SAFETY: the caller promises `pending` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(pending, error, body) }
 }
 
@@ -191,8 +185,6 @@ pub unsafe extern "C" fn dipc_pending_try_description(
     out: *mut *mut dipc_description,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |pending: &dipc_pending| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
@@ -204,7 +196,7 @@ pub unsafe extern "C" fn dipc_pending_try_description(
         }
         Ok(Polled::Nothing)
     };
-    // SAFETY: the caller promises `pending` is NULL or live.
+    // SAFETY: the caller promises `pending` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(pending, error, body) }
 }
 
@@ -226,8 +218,6 @@ pub unsafe extern "C" fn dipc_pending_try_put(
     out: *mut *mut dipc_put,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |pending: &dipc_pending| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
@@ -238,7 +228,7 @@ pub unsafe extern "C" fn dipc_pending_try_put(
         }
         Ok(Polled::Nothing)
     };
-    // SAFETY: the caller promises `pending` is NULL or live.
+    // SAFETY: the caller promises `pending` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(pending, error, body) }
 }
 
@@ -263,8 +253,6 @@ pub unsafe extern "C" fn dipc_pending_try_exchange(
     answers: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |pending: &dipc_pending| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
@@ -278,7 +266,7 @@ pub unsafe extern "C" fn dipc_pending_try_exchange(
         }
         Ok(Polled::Nothing)
     };
-    // SAFETY: the caller promises `pending` is NULL or live.
+    // SAFETY: the caller promises `pending` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(pending, error, body) }
 }
 

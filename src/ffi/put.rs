@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd as _;
 use crate::arrow::abi::ArrowDeviceArray;
 use crate::client::Put;
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, Polled, guard_free, guard_mut, guard_ref};
+use crate::ffi::guard::{Polled, guard_free, guard_mut, guard_ref};
 use crate::ffi::handle::{HandleState, try_out};
 use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::loan::Loan;
@@ -72,8 +72,6 @@ pub unsafe extern "C" fn dipc_put_push(
     timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |put: &mut dipc_put| {
         // SAFETY: the caller promises `metadata` is readable.
         let metadata = unsafe { try_bytes(metadata, metadata_len_bytes, "metadata") }?;
@@ -86,7 +84,8 @@ pub unsafe extern "C" fn dipc_put_push(
         loan.accept();
         Ok(())
     };
-    // SAFETY: the caller promises `put` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `put` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(put, error, body) }
 }
 
@@ -113,8 +112,6 @@ pub unsafe extern "C" fn dipc_put_next_result(
     out_batches: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |put: &mut dipc_put| {
         // SAFETY: the caller promises `out_batches` is NULL or writable.
         let out = unsafe { try_out(out_batches, "out_batches") }?;
@@ -125,7 +122,8 @@ pub unsafe extern "C" fn dipc_put_next_result(
         put.result = result.bytes;
         Ok(Polled::Done)
     };
-    // SAFETY: the caller promises `put` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `put` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(put, error, body) }
 }
 
@@ -151,14 +149,12 @@ pub unsafe extern "C" fn dipc_put_result(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |put: &dipc_put| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(&put.result)
     };
-    // SAFETY: the caller promises `put` is NULL or live.
+    // SAFETY: the caller promises `put` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(put, error, body) }
 }
 
@@ -185,8 +181,6 @@ pub unsafe extern "C" fn dipc_put_finish(
     out_batches: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |put: &mut dipc_put| {
         let batches = put.inner.finish(timeout(timeout_ns))?;
         // SAFETY: the caller promises `out_batches` is NULL or writable.
@@ -195,7 +189,8 @@ pub unsafe extern "C" fn dipc_put_finish(
         }
         Ok(())
     };
-    // SAFETY: the caller promises `put` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `put` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(put, error, body) }
 }
 
@@ -219,15 +214,14 @@ pub unsafe extern "C" fn dipc_put_fail(
     text: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |put: &mut dipc_put| {
         // SAFETY: the caller promises `text` is NULL or a string.
         let text = unsafe { try_str(text, "text") }?;
         put.inner.fail(code, text);
         Ok(())
     };
-    // SAFETY: the caller promises `put` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `put` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(put, error, body) }
 }
 
@@ -247,15 +241,14 @@ pub unsafe extern "C" fn dipc_put_headers(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |put: &mut dipc_put| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         set_headers(out, put.inner.headers());
         Ok(())
     };
-    // SAFETY: the caller promises `put` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `put` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(put, error, body) }
 }
 
@@ -277,15 +270,14 @@ pub unsafe extern "C" fn dipc_put_fd(
     out: *mut c_int,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |put: &mut dipc_put| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set(put.inner.fd()?.as_raw_fd());
         Ok(())
     };
-    // SAFETY: the caller promises `put` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `put` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(put, error, body) }
 }
 

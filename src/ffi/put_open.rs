@@ -11,7 +11,7 @@ use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client::{dipc_client, options_of as get_options_of};
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard_ref};
+use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::{null_argument, try_option, try_out};
 use crate::ffi::loan::try_schema;
 use crate::ffi::put::dipc_put;
@@ -59,8 +59,6 @@ pub unsafe extern "C" fn dipc_client_put(
     out: *mut *mut dipc_put,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |client: &dipc_client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
@@ -93,7 +91,7 @@ pub unsafe extern "C" fn dipc_client_put(
             }
         }
     };
-    // SAFETY: the caller promises `client` is NULL or live.
+    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(client, error, body) }
 }
 
@@ -130,8 +128,6 @@ pub unsafe extern "C" fn dipc_client_put_open(
     out: *mut *mut dipc_put,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |client: &dipc_client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
@@ -152,7 +148,7 @@ pub unsafe extern "C" fn dipc_client_put_open(
         out.set_handle(dipc_put::new(put));
         Ok(())
     };
-    // SAFETY: the caller promises `client` is NULL or live.
+    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(client, error, body) }
 }
 
@@ -202,8 +198,6 @@ pub unsafe extern "C" fn dipc_client_exchange(
     answers: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |client: &dipc_client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
@@ -230,7 +224,7 @@ pub unsafe extern "C" fn dipc_client_exchange(
         answers.set(export_device_stream(Box::new(stream)).into_raw());
         Ok(())
     };
-    // SAFETY: the caller promises `client` is NULL or live.
+    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(client, error, body) }
 }
 

@@ -67,13 +67,12 @@ pub unsafe extern "C" fn dipc_put_options_set_connect_timeout_ns(
     connect_timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_put_options| {
         options.inner.connect_timeout = Duration::from_nanos(connect_timeout_ns);
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -95,13 +94,12 @@ pub unsafe extern "C" fn dipc_put_options_set_stall_timeout_ns(
     stall_timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_put_options| {
         options.inner.stall_timeout = time_limit(stall_timeout_ns);
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -123,13 +121,12 @@ pub unsafe extern "C" fn dipc_put_options_set_deadline_ns(
     deadline_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_put_options| {
         options.inner.deadline = time_limit(deadline_ns);
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -152,8 +149,6 @@ pub unsafe extern "C" fn dipc_put_options_set_headers(
     headers: *const dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_put_options| {
         // SAFETY: the caller promises `headers` is NULL or live.
         let headers = unsafe { try_ref(headers) }?;
@@ -161,7 +156,8 @@ pub unsafe extern "C" fn dipc_put_options_set_headers(
         options.inner.headers = headers.inner.clone();
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -183,13 +179,12 @@ pub unsafe extern "C" fn dipc_put_options_set_send_secrets(
     send_secrets: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_put_options| {
         options.inner.send_secrets = send_secrets;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -211,13 +206,12 @@ pub unsafe extern "C" fn dipc_put_options_set_checksums(
     checksums: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_put_options| {
         options.inner.checksums = checksums;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -238,13 +232,12 @@ pub unsafe extern "C" fn dipc_put_options_set_body(
     policy: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_put_options| {
         options.inner.body = body_policy(policy)?;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -266,13 +259,12 @@ pub unsafe extern "C" fn dipc_put_options_set_compression(
     compression: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_put_options| {
         options.inner.compression = compression_of(compression)?;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -293,8 +285,6 @@ pub unsafe extern "C" fn dipc_put_options_set_connections(
     connections: u16,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_put_options| {
         if !(1..=16).contains(&connections) {
             return Err(Error::invalid_argument(format!(
@@ -304,7 +294,8 @@ pub unsafe extern "C" fn dipc_put_options_set_connections(
         options.inner.connections = connections;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 

@@ -7,7 +7,7 @@ use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client::{dipc_client, options_of as get_options_of};
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard_ref};
+use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::{try_option, try_out};
 use crate::ffi::loan::try_schema;
 use crate::ffi::pending::dipc_pending;
@@ -53,8 +53,6 @@ pub unsafe extern "C" fn dipc_client_start_put(
     out: *mut *mut dipc_pending,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |client: &dipc_client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
@@ -76,7 +74,7 @@ pub unsafe extern "C" fn dipc_client_start_put(
         out.set_handle(dipc_pending::new(pending));
         Ok(())
     };
-    // SAFETY: the caller promises `client` is NULL or live.
+    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(client, error, body) }
 }
 
@@ -121,8 +119,6 @@ pub unsafe extern "C" fn dipc_client_start_exchange(
     out: *mut *mut dipc_pending,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |client: &dipc_client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
@@ -146,6 +142,6 @@ pub unsafe extern "C" fn dipc_client_start_exchange(
         out.set_handle(dipc_pending::new(pending));
         Ok(())
     };
-    // SAFETY: the caller promises `client` is NULL or live.
+    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(client, error, body) }
 }

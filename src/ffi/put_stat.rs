@@ -1,7 +1,7 @@
 //! Figures of a stream that a client sends, and whether it is over.
 
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard_ref, guard_value};
+use crate::ffi::guard::{guard_ref, guard_value};
 use crate::ffi::handle::{try_out, try_ref};
 use crate::ffi::put::dipc_put;
 use crate::ffi::server::unknown_stat;
@@ -56,8 +56,6 @@ pub unsafe extern "C" fn dipc_put_stat(
     out: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |put: &dipc_put| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
@@ -72,6 +70,6 @@ pub unsafe extern "C" fn dipc_put_stat(
         });
         Ok(())
     };
-    // SAFETY: the caller promises `put` is NULL or live.
+    // SAFETY: the caller promises `put` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(put, error, body) }
 }

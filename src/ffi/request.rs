@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 
 use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard_free, guard_ref, guard_value};
+use crate::ffi::guard::{guard_free, guard_ref, guard_value};
 use crate::ffi::handle::{HandleState, try_out, try_ref};
 use crate::ffi::loan::{Loan, try_schema};
 use crate::ffi::server::timeout;
@@ -92,14 +92,12 @@ pub unsafe extern "C" fn dipc_request_ticket(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(request.get().ticket())
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }
 
@@ -125,14 +123,12 @@ pub unsafe extern "C" fn dipc_request_peer(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         out.set_text(request.get().peer())
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }
 
@@ -172,15 +168,13 @@ pub unsafe extern "C" fn dipc_request_cancel_fd(
     out_fd: *mut i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises `out_fd` is NULL or writable.
         let out = unsafe { try_out(out_fd, "out_fd") }?;
         out.set(request.get().cancel_fd()?.as_raw_fd());
         Ok(())
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }
 
@@ -208,14 +202,12 @@ pub unsafe extern "C" fn dipc_request_start(
     device_type: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises `schema` is NULL or a schema.
         let schema = unsafe { try_schema(schema, "schema") }?;
         request.get().start(&schema, device_type)
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }
 
@@ -249,8 +241,6 @@ pub unsafe extern "C" fn dipc_request_push(
     timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises `metadata` is readable.
         let metadata = unsafe { try_bytes(metadata, metadata_len_bytes, "metadata") }?;
@@ -264,7 +254,7 @@ pub unsafe extern "C" fn dipc_request_push(
         loan.accept();
         Ok(())
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }
 
@@ -286,10 +276,8 @@ pub unsafe extern "C" fn dipc_request_finish(
     timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| request.get().finish(timeout(timeout_ns));
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }
 
@@ -325,15 +313,13 @@ pub unsafe extern "C" fn dipc_request_fail(
     text: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises `text` is NULL or a string.
         let text = unsafe { try_str(text, "text") }?;
         request.get().fail(code, text);
         Ok(())
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }
 

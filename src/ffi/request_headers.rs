@@ -2,7 +2,7 @@
 
 use crate::ffi::client_options::DIPC_FOREVER;
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard_ref, guard_value};
+use crate::ffi::guard::{guard_ref, guard_value};
 use crate::ffi::handle::{try_out, try_ref};
 use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::request::dipc_request;
@@ -88,15 +88,13 @@ pub unsafe extern "C" fn dipc_request_headers(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         set_headers(out, request.get().headers().clone());
         Ok(())
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }
 
@@ -119,13 +117,11 @@ pub unsafe extern "C" fn dipc_request_add_headers(
     headers: *const dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises `headers` is NULL or live.
         let headers = unsafe { try_ref(headers) }?;
         request.get().add_headers(&headers.inner)
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }

@@ -2,7 +2,7 @@
 
 use crate::ffi::client_options::{dipc_get_options, time_limit};
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard_mut};
+use crate::ffi::guard::guard_mut;
 use crate::ffi::handle::try_ref;
 use crate::ffi::headers::dipc_headers;
 use crate::ffi::status::dipc_status;
@@ -28,13 +28,12 @@ pub unsafe extern "C" fn dipc_get_options_set_deadline_ns(
     deadline_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
         options.inner.deadline = time_limit(deadline_ns);
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -57,13 +56,12 @@ pub unsafe extern "C" fn dipc_get_options_set_send_secrets(
     send_secrets: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
         options.inner.send_secrets = send_secrets;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -89,13 +87,12 @@ pub unsafe extern "C" fn dipc_get_options_set_checksums(
     checksums: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
         options.inner.checksums = checksums;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -117,13 +114,12 @@ pub unsafe extern "C" fn dipc_get_options_set_trusted_network(
     trusted_network: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
         options.inner.trusted_network = trusted_network;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -145,8 +141,6 @@ pub unsafe extern "C" fn dipc_get_options_set_headers(
     headers: *const dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
         // SAFETY: the caller promises `headers` is NULL or live.
         let headers = unsafe { try_ref(headers) }?;
@@ -154,6 +148,7 @@ pub unsafe extern "C" fn dipc_get_options_set_headers(
         options.inner.headers = headers.inner.clone();
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use crate::error::{Error, Status};
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard_ref, guard_value};
+use crate::ffi::guard::{guard_ref, guard_value};
 use crate::ffi::handle::try_ref;
 use crate::ffi::request::dipc_request;
 use crate::ffi::status::dipc_status;
@@ -63,14 +63,12 @@ pub unsafe extern "C" fn dipc_request_peer_transport(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         out.set_text(request.get().origin().scheme)
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }
 
@@ -96,8 +94,6 @@ pub unsafe extern "C" fn dipc_request_peer_address(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
@@ -106,6 +102,6 @@ pub unsafe extern "C" fn dipc_request_peer_address(
         let address = address.ok_or_else(|| Error::new(Status::NotFound, text))?;
         out.set_text(&address.to_string())
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }

@@ -3,7 +3,7 @@
 use crate::arrow::abi::{ArrowDeviceArrayStream, ArrowSchema};
 use crate::arrow::stream::export_device_stream;
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard_ref};
+use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::try_out;
 use crate::ffi::request::dipc_request;
 use crate::ffi::status::dipc_status;
@@ -29,15 +29,13 @@ pub unsafe extern "C" fn dipc_request_source_schema(
     out: *mut ArrowSchema,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set(request.get().source_schema()?.into_raw());
         Ok(())
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }
 
@@ -68,8 +66,6 @@ pub unsafe extern "C" fn dipc_request_source(
     out: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
@@ -80,7 +76,7 @@ pub unsafe extern "C" fn dipc_request_source(
         out.set(stream.into_raw());
         Ok(())
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }
 
@@ -107,13 +103,11 @@ pub unsafe extern "C" fn dipc_request_result(
     bytes_len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises `bytes` is readable.
         let bytes = unsafe { try_bytes(bytes, bytes_len_bytes, "bytes") }?;
         request.get().say_result(batches, bytes)
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }

@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use crate::error::{Error, Result, Status};
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard_mut, guard_ref, guard_value};
+use crate::ffi::guard::{guard_mut, guard_ref, guard_value};
 use crate::ffi::handle::try_ref;
 use crate::ffi::request::dipc_request;
 use crate::ffi::status::dipc_status;
@@ -40,8 +40,6 @@ pub unsafe extern "C" fn dipc_get_options_set_columns(
     n_names: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
         // SAFETY: the caller promises `n_names` pointers.
         let names = unsafe { try_slice(names, n_names, "names") }?;
@@ -50,7 +48,8 @@ pub unsafe extern "C" fn dipc_get_options_set_columns(
         let names = names.iter().map(name).collect::<Result<Vec<_>>>()?;
         options.inner.selection.set_columns(names)
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -77,13 +76,12 @@ pub unsafe extern "C" fn dipc_get_options_set_range(
     rows: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
         options.inner.selection.set_rows(first_row, Some(rows));
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -115,14 +113,13 @@ pub unsafe extern "C" fn dipc_get_options_set_filter(
     len: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
         // SAFETY: the caller promises `len` bytes.
         let message = unsafe { try_slice(message, len, "message") }?;
         options.inner.selection.set_filter(message)
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -186,8 +183,6 @@ pub unsafe extern "C" fn dipc_request_column(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
@@ -198,7 +193,7 @@ pub unsafe extern "C" fn dipc_request_column(
         })?;
         out.set_text(name)
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }
 
@@ -260,14 +255,12 @@ pub unsafe extern "C" fn dipc_request_filter(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(request.get().selection().filter().unwrap_or_default())
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }
 
@@ -290,10 +283,8 @@ pub unsafe extern "C" fn dipc_request_take_selection(
     request: *const dipc_request,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| request.get().select_by_host();
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }
 

@@ -145,8 +145,6 @@ pub unsafe extern "C" fn dipc_server_listen(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises `uri` is NULL or a string.
         let uri = unsafe { try_str(uri, "uri") }?;
@@ -156,7 +154,7 @@ pub unsafe extern "C" fn dipc_server_listen(
         let out = out.at_least(DIPC_URI_BYTES)?;
         out.set_text(&server.inner.listen(uri)?)
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 
@@ -186,8 +184,6 @@ pub unsafe extern "C" fn dipc_server_location(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
@@ -209,7 +205,7 @@ pub unsafe extern "C" fn dipc_server_location(
         })?;
         out.set_text(&uri)
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 
@@ -236,8 +232,6 @@ pub unsafe extern "C" fn dipc_server_next_request(
     out: *mut *mut dipc_request,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises `cancel` is NULL or live.
         let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
@@ -249,7 +243,7 @@ pub unsafe extern "C" fn dipc_server_next_request(
         }
         Ok(Polled::Done)
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 
@@ -275,15 +269,13 @@ pub unsafe extern "C" fn dipc_server_drain_releases(
     out_count: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises `out_count` is NULL or writable.
         let out = unsafe { try_out(out_count, "out_count") }?;
         out.set(server.inner.drain_releases());
         Ok(())
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 
@@ -306,8 +298,6 @@ pub unsafe extern "C" fn dipc_server_stat(
     out: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
@@ -338,7 +328,7 @@ pub unsafe extern "C" fn dipc_server_stat(
         });
         Ok(())
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 
@@ -370,10 +360,8 @@ pub unsafe extern "C" fn dipc_server_stop(
     deadline_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| server.inner.stop(Duration::from_nanos(deadline_ns));
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 

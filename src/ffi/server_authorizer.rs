@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result, Status};
 use crate::ffi::error::dipc_error;
 use crate::ffi::foreign::{ForeignData, dipc_finalizer};
-use crate::ffi::guard::{ErrorOut, guard_mut, guard_ref, guard_value};
+use crate::ffi::guard::{guard_mut, guard_ref, guard_value};
 use crate::ffi::request::dipc_request;
 use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
@@ -75,8 +75,6 @@ pub unsafe extern "C" fn dipc_server_options_set_authorizer(
     finalizer: dipc_finalizer,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         let shared = authorizer.map(|function| {
             let data = Arc::new(ForeignData::new(userdata, finalizer));
@@ -85,7 +83,8 @@ pub unsafe extern "C" fn dipc_server_options_set_authorizer(
         options.inner.authorizer = shared;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -111,13 +110,12 @@ pub unsafe extern "C" fn dipc_server_options_set_authorizer_pull(
     pulled: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.authorizes_by_pull = pulled;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -153,10 +151,8 @@ pub unsafe extern "C" fn dipc_request_allow(
     request: *const dipc_request,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| request.get().allow();
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }
 
@@ -177,15 +173,13 @@ pub unsafe extern "C" fn dipc_request_set_principal(
     principal: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises `principal` is NULL or a C string.
         let principal = unsafe { try_str(principal, "principal") }?;
         request.get().set_principal(principal);
         Ok(())
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }
 
@@ -211,8 +205,6 @@ pub unsafe extern "C" fn dipc_request_principal(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
@@ -220,6 +212,6 @@ pub unsafe extern "C" fn dipc_request_principal(
         let none = || Error::new(Status::NotFound, "no authorizer has named the client");
         out.set_text(&principal.ok_or_else(none)?)
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard_ref, guard_value};
+use crate::ffi::guard::{guard_ref, guard_value};
 use crate::ffi::handle::try_ref;
 use crate::ffi::server::dipc_server;
 use crate::ffi::status::dipc_status;
@@ -35,14 +35,12 @@ pub unsafe extern "C" fn dipc_server_drain(
     n_uris: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
         server.inner.drain(&uris)
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 

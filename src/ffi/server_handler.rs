@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use crate::ffi::error::dipc_error;
 use crate::ffi::foreign::dipc_finalizer;
-use crate::ffi::guard::{ErrorOut, guard_ref};
+use crate::ffi::guard::guard_ref;
 use crate::ffi::provider::{ForeignProvider, dipc_provider};
 use crate::ffi::server::dipc_server;
 use crate::ffi::status::dipc_status;
@@ -38,8 +38,6 @@ pub unsafe extern "C" fn dipc_server_set_handler(
     flags: u32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         let Some(function) = provider else {
             return server.inner.clear_handler();
@@ -53,7 +51,7 @@ pub unsafe extern "C" fn dipc_server_set_handler(
                 error
             })
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 
@@ -72,9 +70,7 @@ pub unsafe extern "C" fn dipc_server_set_handler_pull(
     server: *const dipc_server,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| server.inner.set_handler_pull();
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }

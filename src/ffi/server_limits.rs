@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::ffi::client_options::DIPC_FOREVER;
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard_mut};
+use crate::ffi::guard::guard_mut;
 use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
 
@@ -29,13 +29,12 @@ pub unsafe extern "C" fn dipc_server_options_set_max_connections(
     max_connections: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.max_connections = Some(some(max_connections, "max_connections")?);
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -57,14 +56,13 @@ pub unsafe extern "C" fn dipc_server_options_set_max_connections_per_peer(
     max_connections: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         let given = some(max_connections, "max_connections_per_peer")?;
         options.inner.max_connections_per_peer = Some(given);
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -86,13 +84,12 @@ pub unsafe extern "C" fn dipc_server_options_set_max_streams_per_peer(
     max_streams: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.max_streams_per_peer = Some(some(max_streams, "max_streams_per_peer")?);
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -116,13 +113,12 @@ pub unsafe extern "C" fn dipc_server_options_set_credit_timeout_ns(
     timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.credit_timeout = time(timeout_ns, "credit timeout")?;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -145,13 +141,12 @@ pub unsafe extern "C" fn dipc_server_options_set_max_request_bytes(
     max_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.max_request_bytes = max_bytes;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -173,14 +168,13 @@ pub unsafe extern "C" fn dipc_server_options_set_handshake_timeout_ns(
     timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         let time = time(timeout_ns, "handshake timeout")?;
         options.inner.link.receiving.handshake_timeout = time.unwrap_or(Duration::MAX);
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -202,13 +196,12 @@ pub unsafe extern "C" fn dipc_server_options_set_request_timeout_ns(
     timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.request_timeout = time(timeout_ns, "request timeout")?;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -231,13 +224,12 @@ pub unsafe extern "C" fn dipc_server_options_set_idle_timeout_ns(
     timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.idle_timeout = time(timeout_ns, "idle timeout")?;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd};
 
 use crate::error::Error;
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard_ref};
+use crate::ffi::guard::guard_ref;
 use crate::ffi::server::{DIPC_URI_BYTES, dipc_server};
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_str};
@@ -44,8 +44,6 @@ pub unsafe extern "C" fn dipc_server_listen_fd(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises `scheme` is NULL or a string.
         let scheme = unsafe { try_str(scheme, "scheme") }?;
@@ -64,6 +62,6 @@ pub unsafe extern "C" fn dipc_server_listen_fd(
         drop(unsafe { OwnedFd::from_raw_fd(fd) });
         out.set_text(&uri)
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }

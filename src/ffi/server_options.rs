@@ -82,8 +82,6 @@ pub unsafe extern "C" fn dipc_server_options_set_max_streams(
     max_streams: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         if max_streams == 0 {
             return Err(Error::invalid_argument(
@@ -93,7 +91,8 @@ pub unsafe extern "C" fn dipc_server_options_set_max_streams(
         options.inner.max_streams = max_streams;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -121,8 +120,6 @@ pub unsafe extern "C" fn dipc_server_options_set_max_providers(
     max_providers: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         if max_providers == 0 {
             return Err(Error::invalid_argument(
@@ -132,7 +129,8 @@ pub unsafe extern "C" fn dipc_server_options_set_max_providers(
         options.inner.max_providers = Some(max_providers);
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -158,13 +156,12 @@ pub unsafe extern "C" fn dipc_server_options_set_max_region_bytes(
     max_region_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.max_bytes = max_region_bytes;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -186,8 +183,6 @@ pub unsafe extern "C" fn dipc_server_options_set_region_bytes(
     region_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         if region_bytes == 0 {
             return Err(Error::invalid_argument("region_bytes is 0"));
@@ -195,7 +190,8 @@ pub unsafe extern "C" fn dipc_server_options_set_region_bytes(
         options.inner.link.lending.region_bytes = region_bytes;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -216,13 +212,12 @@ pub unsafe extern "C" fn dipc_server_options_set_region_idle_ns(
     region_idle_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.link.lending.region_idle = Duration::from_nanos(region_idle_ns);
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -243,13 +238,12 @@ pub unsafe extern "C" fn dipc_server_options_set_inline_bytes(
     inline_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.link.lending.inline_bytes = inline_bytes;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -271,13 +265,12 @@ pub unsafe extern "C" fn dipc_server_options_set_lent_limit_bytes(
     lent_limit_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.link.lending.lent_limit = lent_limit_bytes;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -298,13 +291,12 @@ pub unsafe extern "C" fn dipc_server_options_set_any_user(
     any_user: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.link.access.any_user = any_user;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -325,13 +317,12 @@ pub unsafe extern "C" fn dipc_server_options_set_body(
     body: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.body = body_policy(body)?;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -354,13 +345,12 @@ pub unsafe extern "C" fn dipc_server_options_set_compression(
     compression: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.compression = compression_of(compression)?;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 

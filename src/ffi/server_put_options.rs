@@ -2,7 +2,7 @@
 
 use crate::ffi::client_options::{level_of, time_limit, window_of};
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard_mut};
+use crate::ffi::guard::guard_mut;
 use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
 
@@ -28,13 +28,12 @@ pub unsafe extern "C" fn dipc_server_options_set_put_window(
     bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.take.window = window_of(batches, bytes)?;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -56,13 +55,12 @@ pub unsafe extern "C" fn dipc_server_options_set_put_validation(
     validation: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.take.level = level_of(validation)?;
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -85,13 +83,12 @@ pub unsafe extern "C" fn dipc_server_options_set_put_stall_timeout_ns(
     stall_timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.take.stall_timeout = time_limit(stall_timeout_ns);
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -114,12 +111,11 @@ pub unsafe extern "C" fn dipc_server_options_set_put_message_limit_bytes(
     message_limit_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         options.inner.take.message_limit = Some(message_limit_bytes);
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }

@@ -219,15 +219,13 @@ pub unsafe extern "C" fn dipc_server_get_stats(
     size_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises `out` is NULL or writable for so many bytes.
         let out = unsafe { StatsOut::new(out, size_bytes) }?;
         out.set(&(&server.inner.stats()).into());
         Ok(())
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 
@@ -256,8 +254,6 @@ pub unsafe extern "C" fn dipc_server_get_label_stats(
     size_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises `label` is NULL or a string.
         let label = unsafe { try_str(label, "label") }?;
@@ -266,7 +262,7 @@ pub unsafe extern "C" fn dipc_server_get_label_stats(
         out.set(&(&server.inner.label_stats(label)?).into());
         Ok(())
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 
@@ -330,14 +326,12 @@ pub unsafe extern "C" fn dipc_server_stats_text(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         out.set_text(&server.inner.stats_text())
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 
@@ -363,13 +357,11 @@ pub unsafe extern "C" fn dipc_request_set_label(
     label: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises `label` is NULL or a string.
         let label = unsafe { try_str(label, "label") }?;
         request.get().set_label(label)
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }

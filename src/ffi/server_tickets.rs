@@ -7,7 +7,7 @@ use crate::arrow::{CStruct, OwnedDeviceArray, OwnedSchema};
 use crate::error::{Error, Result, Status};
 use crate::ffi::error::dipc_error;
 use crate::ffi::foreign::dipc_finalizer;
-use crate::ffi::guard::{ErrorOut, guard_ref};
+use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::{null_argument, try_out};
 use crate::ffi::provider::{ForeignProvider, dipc_provider};
 use crate::ffi::server::dipc_server;
@@ -46,8 +46,6 @@ pub unsafe extern "C" fn dipc_server_serve(
     flags: u32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises `ticket` is readable.
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
@@ -61,7 +59,7 @@ pub unsafe extern "C" fn dipc_server_serve(
                 error
             })
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 
@@ -86,14 +84,12 @@ pub unsafe extern "C" fn dipc_server_serve_pull(
     ticket_len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises `ticket` is readable.
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
         server.inner.serve_pull(ticket)
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 
@@ -131,8 +127,6 @@ pub unsafe extern "C" fn dipc_server_publish(
     n_batches: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises `ticket` is readable.
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
@@ -142,7 +136,7 @@ pub unsafe extern "C" fn dipc_server_publish(
         let batches = unsafe { try_mut_slice(batches, n_batches, "batches") }?;
         put_table(&server.inner, ticket, false, schema, batches)
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 
@@ -171,8 +165,6 @@ pub unsafe extern "C" fn dipc_server_replace(
     n_batches: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises `ticket` is readable.
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
@@ -182,7 +174,7 @@ pub unsafe extern "C" fn dipc_server_replace(
         let batches = unsafe { try_mut_slice(batches, n_batches, "batches") }?;
         put_table(&server.inner, ticket, true, schema, batches)
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 
@@ -244,14 +236,12 @@ pub unsafe extern "C" fn dipc_server_withdraw(
     ticket_len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises `ticket` is readable.
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
         server.inner.withdraw(ticket)
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 
@@ -271,15 +261,13 @@ pub unsafe extern "C" fn dipc_server_ticket_count(
     out_count: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises `out_count` is NULL or writable.
         let out = unsafe { try_out(out_count, "out_count") }?;
         out.set(server.inner.tickets().len());
         Ok(())
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }
 
@@ -309,8 +297,6 @@ pub unsafe extern "C" fn dipc_server_ticket(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |server: &dipc_server| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
@@ -321,6 +307,6 @@ pub unsafe extern "C" fn dipc_server_ticket(
         })?;
         out.set_bytes(ticket)
     };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
 }

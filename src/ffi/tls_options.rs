@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::error::{Error, Status};
 use crate::ffi::client_options::dipc_client_options;
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard_mut, guard_ref};
+use crate::ffi::guard::{guard_mut, guard_ref};
 use crate::ffi::request::dipc_request;
 use crate::ffi::server::dipc_server;
 use crate::ffi::server_options::dipc_server_options;
@@ -42,8 +42,6 @@ pub unsafe extern "C" fn dipc_server_options_set_tls(
     key_file: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         // SAFETY: the caller promises `certificate_file` is NULL or a C string.
         let certificate = unsafe { try_str(certificate_file, "certificate_file") }?;
@@ -53,7 +51,8 @@ pub unsafe extern "C" fn dipc_server_options_set_tls(
         *tls = tls.with(|files| files.identity = Some((certificate.into(), key.into())));
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -75,8 +74,6 @@ pub unsafe extern "C" fn dipc_server_options_set_tls_client_ca(
     ca_file: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_server_options| {
         // SAFETY: the caller promises `ca_file` is NULL or a C string.
         let ca = unsafe { try_str(ca_file, "ca_file") }?;
@@ -84,7 +81,8 @@ pub unsafe extern "C" fn dipc_server_options_set_tls_client_ca(
         *tls = tls.with(|files| files.ca = Some(PathBuf::from(ca)));
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -105,9 +103,7 @@ pub unsafe extern "C" fn dipc_server_reload_tls(
     server: *const dipc_server,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    // SAFETY: the caller promises `server` is NULL or live.
+    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, |server| server.inner.reload_tls()) }
 }
 
@@ -132,8 +128,6 @@ pub unsafe extern "C" fn dipc_client_options_set_tls(
     key_file: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_client_options| {
         // SAFETY: the caller promises `certificate_file` is NULL or a C string.
         let certificate = unsafe { try_str(certificate_file, "certificate_file") }?;
@@ -143,7 +137,8 @@ pub unsafe extern "C" fn dipc_client_options_set_tls(
         *tls = tls.with(|files| files.identity = Some((certificate.into(), key.into())));
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -164,8 +159,6 @@ pub unsafe extern "C" fn dipc_client_options_set_tls_ca(
     ca_file: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_client_options| {
         // SAFETY: the caller promises `ca_file` is NULL or a C string.
         let ca = unsafe { try_str(ca_file, "ca_file") }?;
@@ -173,7 +166,8 @@ pub unsafe extern "C" fn dipc_client_options_set_tls_ca(
         *tls = tls.with(|files| files.ca = Some(PathBuf::from(ca)));
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -194,8 +188,6 @@ pub unsafe extern "C" fn dipc_client_options_set_tls_server_name(
     name: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_client_options| {
         // SAFETY: the caller promises `name` is NULL or a C string.
         let name = unsafe { try_str(name, "name") }?;
@@ -203,7 +195,8 @@ pub unsafe extern "C" fn dipc_client_options_set_tls_server_name(
         *tls = tls.with(|files| files.server_name = Some(name.to_owned()));
         Ok(())
     };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(options, error, body) }
 }
 
@@ -233,8 +226,6 @@ pub unsafe extern "C" fn dipc_request_peer_certificate(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |request: &dipc_request| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
@@ -250,6 +241,6 @@ pub unsafe extern "C" fn dipc_request_peer_certificate(
             ))),
         }
     };
-    // SAFETY: the caller promises `request` is NULL or live.
+    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(request, error, body) }
 }

@@ -124,13 +124,12 @@ pub unsafe extern "C" fn dipc_receiver_start(
     now_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |receiver: &mut dipc_receiver| {
         receiver.inner.start(Timestamp::from_nanos(now_ns));
         Ok(())
     };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(receiver, error, body) }
 }
 
@@ -156,8 +155,6 @@ pub unsafe extern "C" fn dipc_receiver_handle_metadata(
     len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |receiver: &mut dipc_receiver| {
         // SAFETY: the caller promises `data` is readable.
         let data = unsafe { try_bytes(data, len_bytes, "data") }?;
@@ -165,7 +162,8 @@ pub unsafe extern "C" fn dipc_receiver_handle_metadata(
             .inner
             .handle_metadata(Timestamp::from_nanos(now_ns), data)
     };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(receiver, error, body) }
 }
 
@@ -194,8 +192,6 @@ pub unsafe extern "C" fn dipc_receiver_handle_tagged(
     len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |receiver: &mut dipc_receiver| {
         // SAFETY: the caller promises `data` is readable.
         let data = unsafe { try_bytes(data, len_bytes, "data") }?;
@@ -203,7 +199,8 @@ pub unsafe extern "C" fn dipc_receiver_handle_tagged(
             .inner
             .handle_tagged(Timestamp::from_nanos(now_ns), tag, data)
     };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(receiver, error, body) }
 }
 
@@ -233,8 +230,6 @@ pub unsafe extern "C" fn dipc_receiver_handle_control(
     len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |receiver: &mut dipc_receiver| {
         // SAFETY: the caller promises `data` is readable.
         let data = unsafe { try_bytes(data, len_bytes, "data") }?;
@@ -243,7 +238,8 @@ pub unsafe extern "C" fn dipc_receiver_handle_control(
             .inner
             .handle_control(Timestamp::from_nanos(now_ns), side, data)
     };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(receiver, error, body) }
 }
 
@@ -267,8 +263,6 @@ pub unsafe extern "C" fn dipc_receiver_handle_disconnect(
     text: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |receiver: &mut dipc_receiver| {
         // SAFETY: the caller promises `text` is NULL or a string.
         let text = unsafe { try_str(text, "text") }?;
@@ -277,7 +271,8 @@ pub unsafe extern "C" fn dipc_receiver_handle_disconnect(
             .handle_disconnect(parse_side(role)?, &Error::disconnected(text));
         Ok(())
     };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(receiver, error, body) }
 }
 
@@ -297,13 +292,12 @@ pub unsafe extern "C" fn dipc_receiver_handle_timeout(
     now_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |receiver: &mut dipc_receiver| {
         receiver.inner.handle_timeout(Timestamp::from_nanos(now_ns));
         Ok(())
     };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(receiver, error, body) }
 }
 
@@ -336,8 +330,6 @@ pub unsafe extern "C" fn dipc_receiver_add_memory(
     finalizer: dipc_finalizer,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |receiver: &mut dipc_receiver| {
         if data.is_null() {
             return Err(null_argument("data"));
@@ -355,7 +347,8 @@ pub unsafe extern "C" fn dipc_receiver_add_memory(
         // dropping the owner does.
         unsafe { receiver.inner.add_memory(address, named) }.inspect_err(|_| owner.relinquish())
     };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(receiver, error, body) }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
 use crate::bare::NextBatch;
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, Polled, guard_mut, guard_ref, guard_value};
+use crate::ffi::guard::{Polled, guard_mut, guard_ref, guard_value};
 use crate::ffi::handle::{try_out, try_ref};
 use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::machines::message::MessageOut;
@@ -45,8 +45,6 @@ pub unsafe extern "C" fn dipc_receiver_schema(
     out: *mut ArrowSchema,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |receiver: &mut dipc_receiver| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
@@ -56,7 +54,8 @@ pub unsafe extern "C" fn dipc_receiver_schema(
         }
         Ok(Polled::Done)
     };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(receiver, error, body) }
 }
 
@@ -78,15 +77,14 @@ pub unsafe extern "C" fn dipc_receiver_headers(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |receiver: &dipc_receiver| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         set_headers(out, receiver.inner.answer_headers().clone());
         Ok(())
     };
-    // SAFETY: the caller promises `receiver` is NULL, or live and not written to.
+    // SAFETY: the caller promises `receiver` is NULL, or live and not written to, and `error` NULL
+    // or writable.
     unsafe { guard_ref(receiver, error, body) }
 }
 
@@ -109,8 +107,6 @@ pub unsafe extern "C" fn dipc_receiver_next(
     out: *mut ArrowDeviceArray,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |receiver: &mut dipc_receiver| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
@@ -121,7 +117,8 @@ pub unsafe extern "C" fn dipc_receiver_next(
         }
         Ok(Polled::Done)
     };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(receiver, error, body) }
 }
 
@@ -139,13 +136,12 @@ pub unsafe extern "C" fn dipc_receiver_cancel(
     receiver: *mut dipc_receiver,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |receiver: &mut dipc_receiver| {
         receiver.inner.cancel();
         Ok(())
     };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(receiver, error, body) }
 }
 
@@ -179,8 +175,6 @@ pub unsafe extern "C" fn dipc_receiver_poll_transmit(
     out_n_parts: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |receiver: &mut dipc_receiver| {
         // SAFETY: the caller promises `out_role` is NULL or writable.
         let out_role = unsafe { try_out(out_role, "out_role") }?;
@@ -198,7 +192,8 @@ pub unsafe extern "C" fn dipc_receiver_poll_transmit(
         out.set(message, &mut receiver.current);
         Ok(Polled::Done)
     };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(receiver, error, body) }
 }
 
@@ -224,8 +219,6 @@ pub unsafe extern "C" fn dipc_receiver_poll_expected(
     out_list_bytes: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |receiver: &mut dipc_receiver| {
         // SAFETY: the caller promises `out_sequence` is NULL or writable.
         let out_sequence = unsafe { try_out(out_sequence, "out_sequence") }?;
@@ -241,7 +234,8 @@ pub unsafe extern "C" fn dipc_receiver_poll_expected(
         out_list.set(expected.list);
         Ok(Polled::Done)
     };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(receiver, error, body) }
 }
 
@@ -263,8 +257,6 @@ pub unsafe extern "C" fn dipc_receiver_poll_timeout(
     out_ns: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |receiver: &mut dipc_receiver| {
         // SAFETY: the caller promises `out_ns` is NULL or writable.
         let out = unsafe { try_out(out_ns, "out_ns") }?;
@@ -274,7 +266,8 @@ pub unsafe extern "C" fn dipc_receiver_poll_timeout(
         }
         Ok(Polled::Done)
     };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(receiver, error, body) }
 }
 

@@ -106,14 +106,13 @@ pub unsafe extern "C" fn dipc_sender_handle_tagged(
     len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |sender: &mut dipc_sender| {
         // SAFETY: the caller promises `data` is readable.
         let data = unsafe { try_bytes(data, len_bytes, "data") }?;
         sender.inner.handle_tagged(tag, data)
     };
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(sender, error, body) }
 }
 
@@ -136,14 +135,13 @@ pub unsafe extern "C" fn dipc_sender_handle_control(
     len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |sender: &mut dipc_sender| {
         // SAFETY: the caller promises `data` is readable.
         let data = unsafe { try_bytes(data, len_bytes, "data") }?;
         sender.inner.handle_control(data)
     };
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(sender, error, body) }
 }
 
@@ -162,14 +160,13 @@ pub unsafe extern "C" fn dipc_sender_handle_disconnect(
     sender: *mut dipc_sender,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |sender: &mut dipc_sender| {
         sender.current.clear();
         sender.inner.handle_disconnect();
         Ok(())
     };
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(sender, error, body) }
 }
 
@@ -194,14 +191,13 @@ pub unsafe extern "C" fn dipc_sender_start(
     device_type: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |sender: &mut dipc_sender| {
         // SAFETY: the caller promises `schema` is NULL or a schema.
         let schema = unsafe { try_schema(schema, "schema") }?;
         sender.inner.start(&schema, device_type)
     };
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(sender, error, body) }
 }
 
@@ -224,14 +220,13 @@ pub unsafe extern "C" fn dipc_sender_refuse(
     text: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |sender: &mut dipc_sender| {
         // SAFETY: the caller promises `text` is NULL or a string.
         let text = unsafe { try_str(text, "text") }?;
         sender.inner.refuse(code, text)
     };
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(sender, error, body) }
 }
 
@@ -261,8 +256,6 @@ pub unsafe extern "C" fn dipc_sender_send_batch(
     metadata_len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |sender: &mut dipc_sender| {
         // SAFETY: the caller promises `metadata` is readable.
         let metadata = unsafe { try_bytes(metadata, metadata_len_bytes, "metadata") }?;
@@ -276,7 +269,8 @@ pub unsafe extern "C" fn dipc_sender_send_batch(
         loan.accept();
         Ok(())
     };
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(sender, error, body) }
 }
 
@@ -294,10 +288,9 @@ pub unsafe extern "C" fn dipc_sender_end(
     sender: *mut dipc_sender,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |sender: &mut dipc_sender| sender.inner.end();
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(sender, error, body) }
 }
 
@@ -320,14 +313,13 @@ pub unsafe extern "C" fn dipc_sender_fail(
     text: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |sender: &mut dipc_sender| {
         // SAFETY: the caller promises `text` is NULL or a string.
         let text = unsafe { try_str(text, "text") }?;
         sender.inner.fail(code, text)
     };
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(sender, error, body) }
 }
 
@@ -357,8 +349,6 @@ pub unsafe extern "C" fn dipc_sender_poll_transmit(
     out_n_parts: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |sender: &mut dipc_sender| {
         // SAFETY: the caller promises that each is NULL or writable.
         let out =
@@ -370,7 +360,8 @@ pub unsafe extern "C" fn dipc_sender_poll_transmit(
         out.set(message, &mut sender.current);
         Ok(Polled::Done)
     };
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(sender, error, body) }
 }
 

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result, Status};
 use crate::ffi::client_options::DIPC_FOREVER;
 use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard_mut, guard_ref, guard_value};
+use crate::ffi::guard::{guard_mut, guard_ref, guard_value};
 use crate::ffi::handle::{try_out, try_ref};
 use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::machines::sender::dipc_sender;
@@ -41,14 +41,12 @@ pub unsafe extern "C" fn dipc_sender_ticket(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |sender: &dipc_sender| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(&sender.request()?.ticket)
     };
-    // SAFETY: the caller promises `sender` is NULL or live.
+    // SAFETY: the caller promises `sender` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(sender, error, body) }
 }
 
@@ -114,15 +112,14 @@ pub unsafe extern "C" fn dipc_sender_headers(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |sender: &dipc_sender| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         set_headers(out, sender.request()?.headers.clone());
         Ok(())
     };
-    // SAFETY: the caller promises `sender` is NULL, or live and not written to.
+    // SAFETY: the caller promises `sender` is NULL, or live and not written to, and `error` NULL or
+    // writable.
     unsafe { guard_ref(sender, error, body) }
 }
 
@@ -145,13 +142,12 @@ pub unsafe extern "C" fn dipc_sender_add_headers(
     headers: *const dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
     let body = |sender: &mut dipc_sender| {
         // SAFETY: the caller promises `headers` is NULL or live.
         let headers = unsafe { try_ref(headers) }?;
         sender.inner.add_headers(&headers.inner)
     };
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive.
+    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
     unsafe { guard_mut(sender, error, body) }
 }
