@@ -101,6 +101,13 @@ impl<P, K> Sender<P, K> {
                 bytes,
             } => {
                 if self.is_of_stream(*stream) {
+                    let sent = self.batches_sent();
+                    if *batches > sent {
+                        return Err(ProtocolError::new(
+                            "Q4",
+                            format!("RESULT for {batches} batches, of which {sent} were sent"),
+                        ));
+                    }
                     self.events.push_back(SenderEvent::Result {
                         batches: *batches,
                         bytes: bytes.clone(),
@@ -120,6 +127,13 @@ impl<P, K> Sender<P, K> {
                         "END of a stream that this client has not ended",
                     ));
                 }
+                let sent = self.batches_sent();
+                if *batches != sent {
+                    return Err(ProtocolError::new(
+                        "Q4",
+                        format!("END for {batches} batches, of which {sent} were sent"),
+                    ));
+                }
                 self.last_word(SenderEvent::Finished {
                     batches: *batches,
                     headers: headers.clone(),
@@ -128,6 +142,10 @@ impl<P, K> Sender<P, K> {
             }
             other => Err(self.wrong_side(other)),
         }
+    }
+
+    fn batches_sent(&self) -> u64 {
+        self.window().map_or(0, CreditWindow::batches_sent)
     }
 
     fn is_of_stream(&self, mark: u64) -> bool {

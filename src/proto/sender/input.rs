@@ -176,10 +176,7 @@ impl<P, K> Sender<P, K> {
         }
         match message {
             _ if self.is_client && is_answer(message) => self.answered(message),
-            Control::Cancel { stream } if !self.is_client => {
-                self.cancel(*stream);
-                Ok(())
-            }
+            Control::Cancel { stream } if !self.is_client => self.cancel(*stream),
             Control::Credit { stream, credit } => self.credit(*stream, *credit),
             Control::Return { stream, seqs } => self.take_numbers_back(*stream, seqs),
             Control::Abort { stream, .. } if !self.is_client => {
@@ -205,9 +202,13 @@ impl<P, K> Sender<P, K> {
     }
 
     /// Ignores a CANCEL of a stream that has ended.
-    fn cancel(&mut self, mark: u64) {
+    fn cancel(&mut self, mark: u64) -> Result<(), ProtocolError> {
         let running = self.stream.as_mut().filter(|stream| stream.mark == mark);
         if let Some(stream) = running {
+            if stream.has_source && !stream.is_exchange {
+                let text = "CANCEL of a put, which its client ends by ABORT";
+                return Err(ProtocolError::new("Q10", text));
+            }
             if !std::mem::replace(&mut stream.cancelled, true) {
                 self.events.push_back(SenderEvent::Cancelled);
             }
@@ -215,6 +216,7 @@ impl<P, K> Sender<P, K> {
             tail.take_all();
             self.events.push_back(SenderEvent::CreditChanged);
         }
+        Ok(())
     }
 
     fn credit(&mut self, mark: u64, credit: Credit) -> Result<(), ProtocolError> {

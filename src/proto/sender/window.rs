@@ -84,6 +84,11 @@ impl CreditWindow {
             && settled(self.sent.bytes, self.credit.bytes, self.initial.bytes)
     }
 
+    /// Record batches that were sent.
+    pub(super) fn batches_sent(&self) -> u64 {
+        self.sent.batches
+    }
+
     /// Record batches that the consumer has taken.
     pub(super) fn batches_taken(&self) -> u64 {
         self.credit.batches.saturating_sub(self.initial.batches)

@@ -160,18 +160,66 @@ fn sent(session: &mut TestSession) -> Vec<&'static str> {
 #[test]
 fn results_that_nobody_reads_have_a_limit() {
     let mut session = asking(Verb::Put);
-    for batches in 1..=5000 {
+    for number in 1..=5000_u32 {
         let result = Control::Result {
             stream: 0,
-            batches,
-            bytes: vec![7; 100],
+            batches: 0,
+            bytes: number.to_le_bytes().to_vec(),
         };
         assert_eq!(control(&mut session, &result).unwrap(), Handled::Done);
         assert_eq!(events(&mut session), []);
     }
     let results = &session.first().put().unwrap().results;
     assert_eq!(results.len(), 1024);
-    assert_eq!(results.back().unwrap().batches, 5000);
+    assert_eq!(results.back().unwrap().bytes, 5000_u32.to_le_bytes());
+}
+
+/// Rule Q4: a host cannot take what was not sent, and END tells of all.
+#[test]
+fn no_more_is_taken_than_was_sent() {
+    let mut early = asking(Verb::Put);
+    let result = Control::Result {
+        stream: 0,
+        batches: 1,
+        bytes: Vec::new(),
+    };
+    let error = control(&mut early, &result).unwrap_err();
+    assert_eq!(error.rule(), Some("Q4"), "{error}");
+
+    let mut session = asking(Verb::Put);
+    let grant = Control::Grant {
+        info: INFO,
+        grant: GRANT,
+        headers: Headers::new(),
+    };
+    control(&mut session, &grant).unwrap();
+    let sender = session.first_mut().sender();
+    sender.send_schema(crate::proto::testing::schema()).unwrap();
+    sender.end().unwrap();
+    let end = Control::End {
+        stream: 0,
+        seq: 0,
+        batches: 1,
+        headers: Headers::new(),
+    };
+    let error = control(&mut session, &end).unwrap_err();
+    assert_eq!(error.rule(), Some("Q4"), "{error}");
+}
+
+/// Rule Q10: a client ends its put by ABORT. CANCEL, which a get and an exchange have, is a fault.
+#[test]
+fn a_put_is_not_cancelled() {
+    for (verb, is_fault) in [(Verb::Put, true), (Verb::Exchange, false)] {
+        let mut session = server_of(true);
+        handle_tagged(
+            &mut session,
+            config().tags.get(Role::Both).unwrap().dipc_want,
+            &asks_to(verb).encode(),
+        );
+        assert_eq!(events(&mut session).len(), 1);
+        let told = control(&mut session, &Control::Cancel { stream: 0 });
+        assert_eq!(told.is_err(), is_fault, "{told:?}");
+    }
 }
 
 /// Rules Q2, Q4: a client learns in turn that its request was read, granted, and taken; then the

@@ -138,13 +138,13 @@ fn controls() -> Vec<Control> {
         },
         Control::Result {
             stream: 0,
-            batches: 1,
+            batches: 0,
             bytes: Vec::new(),
         },
         Control::End {
             stream: 0,
             seq: 0,
-            batches: 1,
+            batches: 0,
             headers: Headers::new(),
         },
         Control::Abort {
