@@ -317,6 +317,12 @@ fn tables_stay_unless_they_may_be_replaced() {
         assert!(told.contains("--replace"), "{told}");
     }
     assert_equal(&server.uri, "t", &small.one);
+    // A deleted file leaves its name.
+    std::fs::remove_file(folder.path().join("t.parquet")).unwrap();
+    put(&server.uri, "t.arrow", &[&small.two]);
+    assert_equal(&server.uri, "t", &small.two);
+    std::fs::remove_file(folder.path().join("t.arrow")).unwrap();
+    put(&server.uri, "t.parquet", &[&small.one]);
     assert!(server.stop().0.success());
     let server = accept(folder.path(), &[&small.own, "--replace"]);
     let told = failure(1, &["put", &server.uri, "t.arrow", &small.two]);

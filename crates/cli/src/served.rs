@@ -1,5 +1,6 @@
 //! Tables as clients know them: by their tickets. The files stay the operator's.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -38,6 +39,14 @@ impl Served {
             source,
             reading,
             lines: Arc::default(),
+        }
+    }
+
+    /// The file that it is read from, if it is one.
+    pub fn file(&self) -> Option<&Path> {
+        match &self.source {
+            Source::File(path) => Some(path),
+            Source::Tpch { .. } => None,
         }
     }
 

@@ -23,6 +23,11 @@ impl Tables {
         self.0.write().insert(ticket, table);
     }
 
+    /// Removes the table of a ticket.
+    pub fn remove(&self, ticket: &[u8]) {
+        self.0.write().remove(ticket);
+    }
+
     /// The table of a ticket.
     pub fn find(&self, ticket: &[u8]) -> Option<Table> {
         self.0.read().get(ticket).cloned()

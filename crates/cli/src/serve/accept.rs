@@ -203,7 +203,7 @@ impl Accepting {
         let ending_text = ending.unwrap_or(self.rules.ending).text();
         let path = self.folder.path.join(format!("{ticket}.{ending_text}"));
         match own.as_slice() {
-            [] => {}
+            [] => self.forget_deleted(ticket),
             [..] if !self.rules.replaces => {
                 return refused(format!(
                     "there is a table {ticket:?}, and this server replaces none (dipc serve \
@@ -227,6 +227,22 @@ impl Accepting {
             ));
         }
         Ok(path)
+    }
+
+    /// Serves a table of the directory no longer, whose file somebody has deleted.
+    fn forget_deleted(&self, ticket: &str) {
+        let Some(Table::Source { source, .. }) = self.tables.find(ticket.as_bytes()) else {
+            return;
+        };
+        let is_of_folder = |file: &Path| file.parent() == Some(&self.folder.path);
+        if !source.file().is_some_and(is_of_folder) {
+            return;
+        }
+        self.tables.remove(ticket.as_bytes());
+        let server = self.server.upgrade();
+        if let Some(Err(error)) = server.map(|server| server.withdraw(ticket.as_bytes())) {
+            warn!(ticket, reason = %error, "its file is gone, and it is still served");
+        }
     }
 
     /// The error of a file for its client, which need not know where the files are. What is no
