@@ -421,6 +421,17 @@ def test_tables_are_exchanged(uri):
         assert next(reader, None) is None
 
 
+def test_a_reader_is_shown_without_a_wait(uri):
+    writer, reader = dipc.exchange(uri, "echo", SCHEMA)
+    with writer, reader:
+        # The server may say its schema with its first batch.
+        assert repr(reader).startswith("<dipc.Reader")
+        writer.write(table(ROWS))
+        next(reader)
+        assert repr(reader) == f"<dipc.Reader of {reader.schema!r}>"
+        writer.finish()
+
+
 def test_coroutines_exchange_tables(uri, run):
     async def main():
         writer, reader = await dipc.aexchange(uri, "echo", SCHEMA)

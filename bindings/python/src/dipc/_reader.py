@@ -300,4 +300,5 @@ class Reader:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<dipc.Reader of {self.schema!r}>"
+        schema = self._stream.known_schema
+        return "<dipc.Reader whose schema has not come>" if schema is None else f"<dipc.Reader of {schema!r}>"

@@ -117,6 +117,11 @@ class Stream:
             raise self._failure()
         return Schema(schema)
 
+    @property
+    def known_schema(self) -> Schema | None:
+        """The server's schema, if it has come."""
+        return self._schema
+
     def schema(self) -> Schema:
         """Waits for the server's schema, if it has not come."""
         if self._schema is None:
