@@ -11,7 +11,7 @@ fn tables_are_listed_and_described() {
     let folder = tempfile::tempdir().unwrap();
     let path = path_in(&folder, "file.parquet");
     write_parquet(Path::new(&path), &table(3000));
-    let server = Server::start(&[&path, NATION]);
+    let server = Server::start(&[&path, "--tpch", "nation"]);
     let listed = text(&run(&["ls", &server.uri]).stdout);
     let lines: Vec<Vec<&str>> = (listed.lines())
         .map(|line| line.split_whitespace().collect())

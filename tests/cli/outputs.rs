@@ -259,7 +259,7 @@ fn progress_is_shown_on_a_terminal() {
     let path = path_in(&folder, "t.parquet");
     write_parquet(Path::new(&path), &table(3000));
     let known = Server::start(&[&path, "--arena", "--batch-rows", "1000"]);
-    let unknown = Server::start(&[NATION]);
+    let unknown = Server::start(&["--tpch", "nation"]);
     let shown_for = |server: &Server, args: &[&str]| {
         let (held, mut shown) = terminal();
         let mut command = dipc();

@@ -269,7 +269,7 @@ fn pyarrow_learns_the_rows() {
     write_parquet(Path::new(&parquet), &table(70));
     write_arrow(Path::new(&arrow), &table(7));
     let folder = tempfile::tempdir().unwrap();
-    let (server, at) = accept(folder.path(), &[&parquet, &arrow, NATION]);
+    let (server, at) = accept(folder.path(), &[&parquet, &arrow, "--tpch", "nation"]);
     assert!(run(&["put", &at, "tc", &arrow]).status.success());
     assert!(run(&["put", &at, "u", &arrow]).status.success());
     for (prefix, rows) in [

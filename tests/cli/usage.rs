@@ -145,7 +145,12 @@ fn files_that_cannot_be_served_are_named() {
         let told = failure(1, &["serve", "--listen", &at, &path]);
         assert!(told.contains(expected) && told.contains(&path), "{told}");
     }
-    let told = failure(1, &["serve", "--listen", &at, NATION, NATION]);
+    let told = failure(
+        1,
+        &[
+            "serve", "--listen", &at, "--tpch", "nation", "--tpch", "nation",
+        ],
+    );
     assert!(told.contains("tpch:nation:1 is given twice"), "{told}");
     let told = failure(1, &["serve", "--listen", "mem:x", NATION]);
     assert!(told.contains("within this process alone"), "{told}");

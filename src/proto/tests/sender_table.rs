@@ -254,7 +254,7 @@ const EVENTS: &[(&str, Step)] = &[
     ("RESULT", |s| {
         Ok(s.handle(&Control::Result {
             stream: 0,
-            batches: 0,
+            batches: 1,
             bytes: Vec::new(),
         })?)
     }),
@@ -262,7 +262,7 @@ const EVENTS: &[(&str, Step)] = &[
         Ok(s.handle(&Control::End {
             stream: 0,
             seq: 0,
-            batches: 0,
+            batches: 1,
             headers: Headers::new(),
         })?)
     }),
