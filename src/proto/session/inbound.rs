@@ -110,7 +110,10 @@ impl<P, K, B> SessionStream<P, K, B> {
 
     /// Everything of a stream has come, or nothing more comes.
     pub fn end_receiving(&mut self) {
-        self.early.take();
+        // What came behind a request is of the next stream.
+        if !self.has_waiting() {
+            self.early.take();
+        }
         self.incoming = None;
         if self.is_expecting() {
             self.inbound = InboundState::Idle;
@@ -183,6 +186,11 @@ impl<P, K, B> SessionStream<P, K, B> {
         match self.inbound {
             InboundState::Retired => {
                 self.drop_message(&message);
+                Ok(())
+            }
+            // The stream before it has not been ended here, though the peer has said its last word.
+            _ if self.has_waiting() => {
+                self.early.push(message, bytes);
                 Ok(())
             }
             InboundState::Open => self.deliver_here(now, Side::Metadata, message),

@@ -222,6 +222,38 @@ fn a_put_is_not_cancelled() {
     }
 }
 
+/// Rules Q3, E4: the schema of a put follows its request at once, also where the host has not ended
+/// the stream before it.
+#[test]
+fn a_put_behind_an_unended_one_loses_nothing() {
+    let mut session = server_of(true);
+    let request = asks_to(Verb::Put).encode();
+    let want = config().tags.get(Role::Both).unwrap().dipc_want;
+    let end = crate::proto::Prefix {
+        kind: crate::proto::PrefixKind::EndOfStream,
+        seq: 1,
+    };
+    let end = || InMessage::Metadata(end.encode()[..].into());
+    handle_tagged(&mut session, want, &request);
+    assert_eq!(events(&mut session).len(), 1);
+    session.first_mut().sender().grant(INFO, GRANT).unwrap();
+    receives(&mut session, Verb::Put);
+    for message in [metadata(0), end()] {
+        hand_in(&mut session, Timestamp::default(), message).unwrap();
+    }
+    session.first_mut().sender().finish_taking(0).unwrap();
+    // The host still has the table.
+    handle_tagged(&mut session, want, &request);
+    assert_eq!(events(&mut session), []);
+    hand_in(&mut session, Timestamp::default(), metadata(0)).unwrap();
+    session.first_mut().end_receiving();
+    assert!(session.first_mut().take_waiting().is_some());
+    receives(&mut session, Verb::Put);
+    events(&mut session);
+    let stream = session.first_mut().incoming_mut().unwrap();
+    assert!(stream.schema().is_some());
+}
+
 /// Rules Q2, Q4: a client learns in turn that its request was read, granted, and taken; then the
 /// connection is free.
 #[test]
