@@ -31,9 +31,9 @@ demo:
 	@tools/demo.sh target/release/dipc
 
 # Many tests wait more than they work, so there are more of them at once than processors; for the same
-# reason two kinds run at once. What is built behind the tests of cargo has their features: nothing is
-# built twice.
-AS_TESTED = DIPC_CARGO_FLAGS='$(CARGO_FLAGS) --locked --workspace --all-features'
+# reason two kinds run at once. What is built behind the tests of cargo has their features, and those
+# of what they alone need: nothing is built twice.
+AS_TESTED = DIPC_CARGO_FLAGS='$(CARGO_FLAGS) --locked --workspace --all-features --tests'
 BINDINGS = DIPC_PREFIX='$(CURDIR)/target/prefix' tools/with-newer-ucx.sh tools/test-bindings.sh
 test:
 	@tools/setup.sh test
@@ -44,7 +44,6 @@ test:
 
 # These two test the build of `test`, and take as long as each other.
 test-built:
-	tests/instructions/run.sh
 	$(AS_TESTED) tools/with-newer-ucx.sh tests/c/run.sh plain sample
 	$(AS_TESTED) tests/packaging.sh
 	$(BINDINGS) streams matrix

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # The tests that take long: thread and memory sanitizers, the C tests under AddressSanitizer, loom,
 # fuzzing, kills at random moments, hundreds of connections, thousands of streams, recipes of package
-# managers, another processor and another C library, and TPC-H on workers. Each step has a bound on its time; a step that
-# cannot run here is skipped with the reason, and a failed step does not keep the others from running.
+# managers, another processor and another C library, counts of instructions, and TPC-H on workers. Each
+# step has a bound on its time; a step that cannot run here is skipped with the reason, and a failed
+# step does not keep the others from running.
 #
-#   tools/test-slow.sh [tsan|asan|c|loom|fuzz|kills|connections|bindings|packaging|recipes|aarch64|musl|tpch ...]
-#                                                                                      default: all
+#   tools/test-slow.sh [tsan|asan|c|loom|fuzz|kills|connections|bindings|instructions|packaging|
+#                       recipes|aarch64|musl|tpch ...]                                 default: all
 #
 # FUZZ_SECONDS     time for each fuzz target (60)
 # DIPC_KILLS       kills of each kind on each transport (200)
@@ -227,7 +228,7 @@ tpch() {
 
 export PATH=$PWD/.tools/bin:$PATH
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(tsan asan c loom fuzz kills connections bindings packaging recipes aarch64 musl tpch)
+[ "${#parts[@]}" -gt 0 ] || parts=(tsan asan c loom fuzz kills connections bindings instructions packaging recipes aarch64 musl tpch)
 for part in "${parts[@]}"; do
   case $part in
     tsan) thread ;;
@@ -254,6 +255,7 @@ for part in "${parts[@]}"; do
       step "Julia: every stream file" 1800 env DIPC_TEST_FILES= tools/test-bindings.sh julia || true
       step "every language, every file" 5400 tests/matrix/test.sh --all-files --all-peers || true
       ;;
+    instructions) step instructions 1800 tests/instructions/run.sh || true ;;
     packaging) step "packaging, with the library's own features" 1800 tests/packaging.sh || true ;;
     aarch64) aarch64 ;;
     musl) musl ;;
