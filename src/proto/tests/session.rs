@@ -75,6 +75,16 @@ pub(super) fn asking(verb: Verb) -> TestSession {
     session
 }
 
+/// The server takes what the client asks it to take.
+fn granted(session: &mut TestSession) {
+    let grant = Control::Grant {
+        info: INFO,
+        grant: GRANT,
+        headers: Headers::new(),
+    };
+    control(session, &grant).unwrap();
+}
+
 pub(super) fn control(session: &mut TestSession, message: &Control) -> Result<Handled> {
     let message = InMessage::Control(message.encode().into());
     hand_in(session, Timestamp::default(), message)
@@ -187,12 +197,7 @@ fn no_more_is_taken_than_was_sent() {
     assert_eq!(error.rule(), Some("Q4"), "{error}");
 
     let mut session = asking(Verb::Put);
-    let grant = Control::Grant {
-        info: INFO,
-        grant: GRANT,
-        headers: Headers::new(),
-    };
-    control(&mut session, &grant).unwrap();
+    granted(&mut session);
     let sender = session.first_mut().sender();
     sender.send_schema(crate::proto::testing::schema()).unwrap();
     sender.end().unwrap();
@@ -264,15 +269,7 @@ fn a_put_goes_through_its_stages() {
     control(&mut session, &Control::Pending { stream: 0 }).unwrap();
     assert_eq!(events(&mut session), []);
     assert_eq!(session.first().put().unwrap().stage, PutStage::Heard);
-    let grant = Control::Grant {
-        info: StreamInfo {
-            features: 0,
-            ..INFO
-        },
-        grant: GRANT,
-        headers: Headers::new(),
-    };
-    control(&mut session, &grant).unwrap();
+    granted(&mut session);
     assert_eq!(
         events(&mut session),
         [SessionEvent::Granted {
