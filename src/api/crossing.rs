@@ -35,8 +35,8 @@ mod parts_59 {
     pub use {arrow_schema_59 as datatypes, arrow_schema_59 as error};
 }
 
-/// The module of a version. For the next one: a feature, optional dependencies of it with a module of
-/// their names, and a line at the end of this file.
+/// The module of a version. For the next one: a feature, optional dependencies of it with a module
+/// of their names, and a line at the end of this file.
 macro_rules! version {
     ($name:ident, $($arrow:ident)::+, $feature:literal) => {
         #[doc = concat!("Record batches of `arrow` ", $feature, ".")]

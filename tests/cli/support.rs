@@ -21,8 +21,8 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Time limit for each wait; then the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The tables `nation` and `region` of TPC-H, as files: whoever generates them makes a pool of texts
-/// of 300 MB first.
+/// The tables `nation` and `region` of TPC-H, as files. A server that generates them makes a pool of
+/// texts of 300 MB first.
 pub const NATION: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../tests/cli/tables/nation.arrows"

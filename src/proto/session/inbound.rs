@@ -110,7 +110,7 @@ impl<P, K, B> SessionStream<P, K, B> {
 
     /// Everything of a stream has come, or nothing more comes.
     pub fn end_receiving(&mut self) {
-        // What came behind a request is of the next stream.
+        // Messages behind a request that waits are of the next stream.
         if !self.has_waiting() {
             self.early.take();
         }
@@ -188,7 +188,8 @@ impl<P, K, B> SessionStream<P, K, B> {
                 self.drop_message(&message);
                 Ok(())
             }
-            // The stream before it has not been ended here, though the peer has said its last word.
+            // A message behind a request is of the request's stream, also where the host has not
+            // ended the stream before.
             _ if self.has_waiting() => {
                 self.early.push(message, bytes);
                 Ok(())

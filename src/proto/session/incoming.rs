@@ -194,7 +194,8 @@ impl<B> IncomingStream<B> {
         }
     }
 
-    /// The body whose receives are to be posted on this connection, if nothing is to be done before.
+    /// The body whose receives are to be posted on this connection, if nothing else is to be done
+    /// first.
     #[inline]
     pub fn take_expected(&mut self) -> Option<ExpectedBody> {
         match self.is_split || !self.of_bodies.is_empty() {

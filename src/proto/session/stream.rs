@@ -64,9 +64,13 @@ impl<P, K, B> SessionStream<P, K, B> {
             // Nobody reads what comes up to the client's last word.
             self.inbound = InboundState::Retired;
         }
-        Ok(self
-            .sender
-            .requested(role, is_extension, request, admitted)?)
+        self.sender
+            .requested(role, is_extension, request, admitted)?;
+        if self.is_ordered {
+            // They are of the stream before, which was refused. Nothing overtakes a request.
+            self.early.take();
+        }
+        Ok(())
     }
 
     /// Takes a control message of the stream, which takes `bytes` of memory.

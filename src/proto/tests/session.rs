@@ -75,6 +75,16 @@ pub(super) fn asking(verb: Verb) -> TestSession {
     session
 }
 
+/// The server's last word on a put of so many batches.
+fn end_of(batches: u64) -> Control {
+    Control::End {
+        stream: 0,
+        seq: 0,
+        batches,
+        headers: Headers::new(),
+    }
+}
+
 /// The server takes what the client asks it to take.
 fn granted(session: &mut TestSession) {
     let grant = Control::Grant {
@@ -201,12 +211,7 @@ fn no_more_is_taken_than_was_sent() {
     let sender = session.first_mut().sender();
     sender.send_schema(crate::proto::testing::schema()).unwrap();
     sender.end().unwrap();
-    let end = Control::End {
-        stream: 0,
-        seq: 0,
-        batches: 1,
-        headers: Headers::new(),
-    };
+    let end = end_of(1);
     let error = control(&mut session, &end).unwrap_err();
     assert_eq!(error.rule(), Some("Q4"), "{error}");
 }
@@ -259,6 +264,41 @@ fn a_put_behind_an_unended_one_loses_nothing() {
     assert!(stream.schema().is_some());
 }
 
+/// Rules Q3, Q10: what came of a put that was refused is not of the next one.
+#[test]
+fn a_put_behind_a_refused_one_begins_anew() {
+    let mut session = server_of(true);
+    let request = asks_to(Verb::Put).encode();
+    let want = config().tags.get(Role::Both).unwrap().dipc_want;
+    handle_tagged(&mut session, want, &request);
+    assert_eq!(events(&mut session).len(), 1);
+    session.first_mut().await_decision();
+    hand_in(&mut session, Timestamp::default(), metadata(0)).unwrap();
+    session.first_mut().sender().refuse(-5, "no").unwrap();
+    let abort = Control::Abort {
+        stream: 0,
+        status: -5,
+        seq: 1,
+        text: String::new(),
+    };
+    control(&mut session, &abort).unwrap();
+    events(&mut session);
+    // Whoever refused it still has the connection.
+    handle_tagged(&mut session, want, &request);
+    let Some((0, SessionEvent::Requested(next))) = session.poll_event(Timestamp::default) else {
+        panic!("no request")
+    };
+    session.first_mut().put_back(next);
+    hand_in(&mut session, Timestamp::default(), metadata(0)).unwrap();
+    session.first_mut().end_receiving();
+    assert!(session.first_mut().take_waiting().is_some());
+    receives(&mut session, Verb::Put);
+    events(&mut session);
+    assert_eq!(error_of(&mut session), None);
+    let stream = session.first_mut().incoming_mut().unwrap();
+    assert!(stream.schema().is_some());
+}
+
 /// Rules Q2, Q4: a client learns in turn that its request was read, granted, and taken; then the
 /// connection is free.
 #[test]
@@ -281,12 +321,7 @@ fn a_put_goes_through_its_stages() {
     let sender = session.first_mut().sender();
     sender.send_schema(crate::proto::testing::schema()).unwrap();
     sender.end().unwrap();
-    let end = Control::End {
-        stream: 0,
-        seq: 0,
-        batches: 0,
-        headers: Headers::new(),
-    };
+    let end = end_of(0);
     control(&mut session, &end).unwrap();
     assert_eq!(events(&mut session), [SessionEvent::Answered]);
     assert!(session.first().has_ended_well());
