@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::proto::window::{Arrived, Window};
 use crate::proto::{
     Control, FEATURE_IN_PLACE, FEATURE_REPEAT, Header, HeaderKind, HeaderParser, Headers, Return,
-    Span, StreamInfo, Timestamp,
+    Span, StreamInfo, Timestamp, Verb,
 };
 use bounds::MessageBounds;
 use credit::CreditCount;
@@ -324,7 +324,7 @@ impl<B> Receiver<B> {
         self.over_on_wire && arrived && !self.faulty
     }
 
-    /// Whether every message that the server numbered has arrived. If a connection keeps no order,
+    /// Whether every message of the stream is known to have arrived. If a connection keeps no order,
     /// the stream is over only if this and [`is_over_on_wire`](Self::is_over_on_wire) are both
     /// true.
     pub fn is_whole(&self) -> bool {
@@ -450,7 +450,9 @@ impl<B> Receiver<B> {
         let over = self.state.is_broken() || self.state == ReceiverState::Ended;
         if reached && self.ready.is_empty() && !over {
             let error = stop.error.clone();
-            self.whole = true;
+            // The server's stream of an exchange can have ended before the ERROR, which does not
+            // count that end.
+            self.whole = self.config.request.verb != Verb::Exchange;
             self.fail(error);
         }
     }

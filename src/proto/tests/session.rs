@@ -367,6 +367,26 @@ fn an_error_ends_both_streams_of_an_exchange() {
     assert!(session.first().ensure_streaming().is_err());
 }
 
+/// Rule Q10: the end of the server's stream may be under way behind its ERROR, so that a connection
+/// without order carries no further stream after an exchange that failed.
+#[test]
+fn a_failed_exchange_ends_a_connection_without_order() {
+    for (is_ordered, rest) in [(true, Rest::Nothing), (false, Rest::Unusable)] {
+        let mut session = asking(Verb::Exchange);
+        let stream = stream_of(Verb::Exchange, WINDOW, is_ordered);
+        let first = session.first_mut();
+        first.begin_receiving(Timestamp::default(), stream).unwrap();
+        let error = Control::Error {
+            status: Status::Provider.code(),
+            seq: 0,
+            text: "no".into(),
+            headers: Headers::new(),
+        };
+        control(&mut session, &error).unwrap();
+        assert_eq!(session.first().rest(), rest);
+    }
+}
+
 /// Rule Q10: ABORT ends the client's stream, and the server's stream has lost its client.
 #[test]
 fn an_abort_reaches_both_sides_of_a_server() {
