@@ -4,11 +4,13 @@
 //! receiver can trust the mapping because of the seals: the file cannot shrink (no SIGBUS), and no
 //! later mapping of it is writable.
 
+use std::collections::HashMap;
 use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, FileType, SealFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
@@ -18,6 +20,7 @@ pub use crate::device::lendable::Freed;
 use crate::device::lendable::Lendable;
 use crate::device::memfd::{FileCharge, Memfd, Process, ensure_whole};
 use crate::error::{Error, Result, Status};
+use crate::fork::PerProcess;
 
 /// Most bytes of a region: an address on the wire has 48 bits for the offset.
 pub const MAX_REGION_BYTES: u64 = 1 << 48;
@@ -195,10 +198,21 @@ fn allocate(fd: &OwnedFd, len: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// A region of a peer, mapped read-only.
+/// Identifies a file among those that are open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+/// Peers' regions that this process has mapped. The mapping of a file keeps its number from being
+/// given to another file.
+static MAPPED: PerProcess<Mutex<HashMap<FileId, Weak<Mapping>>>> = PerProcess::new(Mutex::default);
+
+/// A region of a peer, mapped read-only. All connections of a process to one peer share a mapping.
 #[derive(Debug)]
 pub struct MappedRegion {
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
 }
 
 impl MappedRegion {
@@ -229,10 +243,21 @@ impl MappedRegion {
                 "the peer announced a region of {len} bytes and sent one of {size}"
             )));
         }
+        let id = FileId {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        };
+        let mut mapped = MAPPED.get().lock();
+        if let Some(mapping) = mapped.get(&id).and_then(Weak::upgrade) {
+            return Ok(Self { mapping });
+        }
         ensure_whole(&fd, size, "the peer's region")?;
         let map_len = usize::try_from(size)
             .map_err(|_| Error::protocol("the peer's region is larger than the address space"))?;
         let mapping = Mapping::new(&fd, map_len, ProtFlags::READ, MapFlags::SHARED)?;
+        let mapping = Arc::new(mapping);
+        mapped.retain(|_, mapping| mapping.strong_count() > 0);
+        mapped.insert(id, Arc::downgrade(&mapping));
         Ok(Self { mapping })
     }
 

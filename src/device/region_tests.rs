@@ -46,6 +46,23 @@ fn a_region_has_all_of_its_pages() {
     assert!(pages.all(|(found, written)| *found == written));
 }
 
+/// The connections of a process share the mapping of a region, which goes with the last of them.
+#[test]
+fn a_region_is_mapped_once() {
+    let region = Region::create(8192, "dipc-test").unwrap();
+    let map = |region: &Region| {
+        let fd = region.fd().try_clone().unwrap();
+        MappedRegion::map(fd, region.len() as u64).unwrap()
+    };
+    let mapped = map(&region);
+    assert_eq!(map(&region).base(), mapped.base());
+    let other = Region::create(8192, "dipc-test").unwrap();
+    assert_ne!(map(&other).base(), mapped.base());
+    let weak = Arc::downgrade(&mapped.mapping);
+    drop(mapped);
+    assert!(weak.upgrade().is_none());
+}
+
 /// Transport shm: the receiver reads the owner's bytes through its own mapping. Nobody can write,
 /// resize or punch holes through the owner's descriptor.
 #[test]
