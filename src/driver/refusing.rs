@@ -28,7 +28,7 @@ impl Refused {
 
     /// Answers the request, if it has come. Returns whether it may still come.
     pub(super) fn answer(&mut self, tags: RoleTags) -> bool {
-        match self.connection.receive() {
+        match self.connection.receive_any() {
             Ok(None) => return clock::now() < self.until,
             // Rule E7: a baseline peer is disconnected, and no more.
             Ok(Some(Incoming::Tagged { tag, bytes }))

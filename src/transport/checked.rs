@@ -68,11 +68,11 @@ pub(crate) fn agree(
         return Ok(inner);
     }
     let bytes = Feature::Checksums.encode();
-    inner.queue(Outgoing::Control { bytes, fd: None })?;
+    inner.queue(0, Outgoing::Control { bytes, fd: None })?;
     let descriptor = Arc::clone(&inner.identity().readiness.fd);
     loop {
         inner.flush()?;
-        match inner.receive()? {
+        match inner.receive_any()? {
             Some(message) if is_question(&message)? => {
                 let phase = Phase::On;
                 return Ok(Box::new(WithChecksums { inner, phase }));
@@ -108,22 +108,30 @@ fn is_question(message: &Incoming) -> Result<bool> {
     Ok(Feature::decode(Scheme::Any, bytes)? == Some(Feature::Checksums))
 }
 
-/// The checksum of a message: it begins with the class and the tag, so that no message passes for
-/// another.
+/// The checksum of a message: it begins with the class, the number of the stream, and the tag, so
+/// that no message passes for another.
 #[derive(Debug, Clone, Copy)]
 struct Sum(u32);
 
 impl Sum {
-    fn metadata() -> Self {
-        Self(0).with(&[0])
+    fn metadata(number: u32) -> Self {
+        Self::of_class(0, number)
     }
 
-    fn control() -> Self {
-        Self(0).with(&[1])
+    fn control(number: u32) -> Self {
+        Self::of_class(1, number)
     }
 
-    fn tagged(tag: u64) -> Self {
-        Self(0).with(&[2]).with(&tag.to_le_bytes())
+    fn tagged(number: u32, tag: u64) -> Self {
+        Self::of_class(2, number).with(&tag.to_le_bytes())
+    }
+
+    fn of_class(class: u8, number: u32) -> Self {
+        match number {
+            // As peers have it that know one stream.
+            0 => Self(0).with(&[class]),
+            _ => Self(0).with(&[class]).with(&number.to_le_bytes()),
+        }
     }
 
     fn with(self, bytes: &[u8]) -> Self {
@@ -147,23 +155,23 @@ impl Sum {
     }
 }
 
-/// A message with its checksum.
-fn seal(message: Outgoing) -> Result<Outgoing> {
+/// A message of the stream `number` with its checksum.
+fn seal(number: u32, message: Outgoing) -> Result<Outgoing> {
     Ok(match message {
         Outgoing::Metadata { prefix, header } => {
             let header = header.as_deref().unwrap_or_default();
-            let sum = Sum::metadata().with(&prefix).with(header).bytes();
+            let sum = Sum::metadata(number).with(&prefix).with(header).bytes();
             let header = Some([header, &sum].concat().into());
             Outgoing::Metadata { prefix, header }
         }
         Outgoing::Control { mut bytes, fd } => {
-            let sum = Sum::control().with(&bytes).bytes();
+            let sum = Sum::control(number).with(&bytes).bytes();
             bytes.extend_from_slice(&sum);
             Outgoing::Control { bytes, fd }
         }
         Outgoing::Tagged { tag, payload } => Outgoing::Tagged {
             tag,
-            payload: seal_payload(Sum::tagged(tag), payload),
+            payload: seal_payload(Sum::tagged(number, tag), payload),
         },
         Outgoing::GpuBody { .. } => {
             return Err(Error::unsupported(
@@ -203,25 +211,25 @@ fn seal_payload(sum: Sum, payload: Payload) -> Payload {
     }
 }
 
-/// A message without its checksum, which fits.
-fn open(message: Incoming) -> Result<Incoming> {
+/// A message of the stream `number` without its checksum, which fits.
+fn open(number: u32, message: Incoming) -> Result<Incoming> {
     let truncated = |sum: Sum, mut bytes: Bytes| -> Result<Bytes> {
         bytes.truncate(sum.check(&bytes)?);
         Ok(bytes)
     };
     Ok(match message {
-        Incoming::Metadata(bytes) => Incoming::Metadata(truncated(Sum::metadata(), bytes)?),
+        Incoming::Metadata(bytes) => Incoming::Metadata(truncated(Sum::metadata(number), bytes)?),
         Incoming::Control { bytes, fd } => Incoming::Control {
-            bytes: truncated(Sum::control(), bytes)?,
+            bytes: truncated(Sum::control(number), bytes)?,
             fd,
         },
         Incoming::Tagged { tag, bytes } => Incoming::Tagged {
             tag,
-            bytes: truncated(Sum::tagged(tag), bytes)?,
+            bytes: truncated(Sum::tagged(number, tag), bytes)?,
         },
         Incoming::Body { seq, memory } => Incoming::Body {
             seq,
-            memory: open_body(seq, memory)?,
+            memory: open_body(number, seq, memory)?,
         },
         Incoming::GpuBody { .. } => {
             return Err(Error::protocol("a body came to a GPU without its checksum"));
@@ -229,8 +237,8 @@ fn open(message: Incoming) -> Result<Incoming> {
     })
 }
 
-fn open_body(seq: u32, mut memory: HostBuffer) -> Result<HostBuffer> {
-    let sum = Sum::tagged(body_tag(seq, BodyKind::Packed));
+fn open_body(number: u32, seq: u32, mut memory: HostBuffer) -> Result<HostBuffer> {
+    let sum = Sum::tagged(number, body_tag(seq, BodyKind::Packed));
     memory.truncate(sum.check(memory.as_slice())?);
     Ok(memory)
 }
@@ -271,13 +279,13 @@ impl Connection for WithChecksums {
         self.inner.identity()
     }
 
-    fn queue(&mut self, message: Outgoing) -> Result<()> {
+    fn queue(&mut self, number: u32, message: Outgoing) -> Result<()> {
         let message = if self.is_on() {
-            seal(message)?
+            seal(number, message)?
         } else {
             message
         };
-        self.inner.queue(message)
+        self.inner.queue(number, message)
     }
 
     fn flush(&mut self) -> Result<bool> {
@@ -301,34 +309,35 @@ impl Connection for WithChecksums {
         self.inner.end_stream();
     }
 
-    fn post_body(&mut self, body: ExpectedBody) {
-        self.inner.post_body(ExpectedBody {
+    fn post_body(&mut self, number: u32, body: ExpectedBody) {
+        let body = ExpectedBody {
             packed: self.len_on_wire(body.packed),
             list: self.len_on_wire(body.list),
             ..body
-        });
+        };
+        self.inner.post_body(number, body);
     }
 
-    fn forget_bodies(&mut self) {
-        self.inner.forget_bodies();
+    fn forget_bodies(&mut self, number: u32) {
+        self.inner.forget_bodies(number);
     }
 
-    fn is_waiting(&self) -> bool {
-        self.inner.is_waiting()
+    fn waiting(&self) -> Option<u32> {
+        self.inner.waiting()
     }
 
-    fn receive(&mut self) -> Result<Option<Incoming>> {
-        while let Some(message) = self.inner.receive()? {
+    fn receive(&mut self) -> Result<Option<(u32, Incoming)>> {
+        while let Some((number, message)) = self.inner.receive()? {
             match self.phase {
-                Phase::Off => return Ok(Some(message)),
+                Phase::Off => return Ok(Some((number, message))),
                 Phase::On => {
-                    return open(message)
-                        .map(Some)
+                    return open(number, message)
+                        .map(|message| Some((number, message)))
                         .inspect_err(|error| self.warn(error));
                 }
                 Phase::Unasked => {
                     if let Some(message) = self.first(message)? {
-                        return Ok(Some(message));
+                        return Ok(Some((number, message)));
                     }
                 }
             }

@@ -3,7 +3,7 @@ use crate::proto::BodyKind;
 
 /// What comes of a message that was sent as `message`, once `change` has been made to its bytes.
 fn arrived(message: Outgoing, change: impl FnOnce(&mut Vec<u8>)) -> Result<Incoming> {
-    let sealed = seal(message).unwrap();
+    let sealed = seal(0, message).unwrap();
     let (tag, mut bytes) = match sealed {
         Outgoing::Metadata { prefix, header } => (
             None,
@@ -12,10 +12,11 @@ fn arrived(message: Outgoing, change: impl FnOnce(&mut Vec<u8>)) -> Result<Incom
         Outgoing::Control { bytes, .. } => {
             let mut bytes = bytes;
             change(&mut bytes);
-            return open(Incoming::Control {
+            let control = Incoming::Control {
                 bytes: Bytes::from_vec(bytes),
                 fd: None,
-            });
+            };
+            return open(0, control);
         }
         Outgoing::Tagged { tag, payload } => {
             let mut bytes = Vec::new();
@@ -26,7 +27,7 @@ fn arrived(message: Outgoing, change: impl FnOnce(&mut Vec<u8>)) -> Result<Incom
         Outgoing::GpuBody { .. } => panic!("no such message here"),
     };
     change(&mut bytes);
-    open(match tag {
+    let incoming = match tag {
         None => Incoming::Metadata(Bytes::from_vec(bytes)),
         Some(tag) if tag == body_tag(7, BodyKind::Packed) => Incoming::Body {
             seq: 7,
@@ -36,7 +37,8 @@ fn arrived(message: Outgoing, change: impl FnOnce(&mut Vec<u8>)) -> Result<Incom
             tag,
             bytes: Bytes::from_vec(bytes),
         },
-    })
+    };
+    open(0, incoming)
 }
 
 fn bytes_of(message: Incoming) -> Vec<u8> {
@@ -121,14 +123,15 @@ fn changed_messages_are_refused() {
     }
 }
 
-/// Rule E8: a message does not pass for one with another tag, or of another class.
+/// Rules E8, S2: a message does not pass for one with another tag, of another class, or of another
+/// stream.
 #[test]
 fn messages_belong_to_their_tags() {
     let tagged = |tag| Outgoing::Tagged {
         tag,
         payload: Payload::Bytes(Bytes::from_slice(b"bytes")),
     };
-    let Outgoing::Tagged { payload, .. } = seal(tagged(1)).unwrap() else {
+    let Outgoing::Tagged { payload, .. } = seal(9, tagged(1)).unwrap() else {
         panic!("another message");
     };
     let mut bytes = Vec::new();
@@ -145,7 +148,11 @@ fn messages_belong_to_their_tags() {
             fd: None,
         },
     ] {
-        assert!(open(message).is_err());
+        assert!(open(9, message).is_err());
     }
-    assert!(open(Incoming::Tagged { tag: 1, bytes }).is_ok());
+    for number in [0, 8, 9 << 8, 9] {
+        let bytes = bytes.clone();
+        let opened = open(number, Incoming::Tagged { tag: 1, bytes });
+        assert_eq!(opened.is_ok(), number == 9);
+    }
 }

@@ -131,13 +131,14 @@ pub trait Connection: Send {
     /// Facts that never change.
     fn identity(&self) -> &Identity;
 
-    /// Takes a message. The transport may write it at once; [`flush`](Self::flush) writes the rest.
-    /// A control message of a client may wait until one of the server's has come.
+    /// Takes a message of the stream `number` (rule S2). The transport may write it at once;
+    /// [`flush`](Self::flush) writes the rest. A control message of a client may wait until one of
+    /// the server's has come.
     ///
     /// # Errors
     ///
     /// `Disconnected` and the like: the connection is over.
-    fn queue(&mut self, message: Outgoing) -> Result<()>;
+    fn queue(&mut self, number: u32, message: Outgoing) -> Result<()>;
 
     /// Writes as much of what is queued as goes without blocking. Returns whether all has left.
     ///
@@ -165,27 +166,27 @@ pub trait Connection: Send {
     /// Everything of the stream has come.
     fn end_stream(&mut self) {}
 
-    /// Announces a body, whose header has been seen: a packed body or an address list of exactly so
-    /// many bytes (rule D8).
-    fn post_body(&mut self, body: ExpectedBody);
+    /// Announces a body of the stream `number`, whose header has been seen: a packed body or an
+    /// address list of exactly so many bytes (rule D8).
+    fn post_body(&mut self, number: u32, body: ExpectedBody);
 
-    /// Forgets every announced body: the stream is over.
-    fn forget_bodies(&mut self);
+    /// Forgets every announced body of the stream `number`, which is over.
+    fn forget_bodies(&mut self, number: u32);
 
-    /// Whether a body came that was not announced and is too large to be read on the chance.
-    /// Nothing is read before [`post_body`](Self::post_body) announces it or
+    /// The number of the stream of which a body came that was not announced and is too large to be
+    /// read on the chance. Nothing is read before [`post_body`](Self::post_body) announces it or
     /// [`forget_bodies`](Self::forget_bodies) throws it away. The descriptor stays readable.
-    fn is_waiting(&self) -> bool {
-        false
+    fn waiting(&self) -> Option<u32> {
+        None
     }
 
-    /// The next message, or `None` when there is none now.
+    /// The next message, and the number of its stream, or `None` when there is none now.
     ///
     /// # Errors
     ///
     /// `Disconnected` when the peer is gone, `Protocol` when what came is not a message,
     /// `OutOfMemory`: the connection is over. Messages that came before are returned first.
-    fn receive(&mut self) -> Result<Option<Incoming>>;
+    fn receive(&mut self) -> Result<Option<(u32, Incoming)>>;
 
     /// The caller looks for messages until it calls [`doze`](Self::doze). Until then messages may
     /// come without a system call, and the descriptor need not tell of them.
@@ -225,14 +226,23 @@ pub trait Connection: Send {
 }
 
 impl dyn Connection + '_ {
-    /// Queues a message and writes as much as goes without blocking.
+    /// Queues a message of the first stream and writes as much as goes without blocking.
     ///
     /// # Errors
     ///
     /// As [`Connection::queue`].
     pub fn send(&mut self, message: Outgoing) -> Result<()> {
-        self.queue(message)?;
+        self.queue(0, message)?;
         self.flush().map(drop)
+    }
+
+    /// The next message, of whatever stream.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::receive`].
+    pub fn receive_any(&mut self) -> Result<Option<Incoming>> {
+        Ok(self.receive()?.map(|(_, message)| message))
     }
 
     /// Runs `step` on the memory that the peer lends; without such memory, on `NoRegions`.

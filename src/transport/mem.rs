@@ -134,7 +134,7 @@ struct Pipe {
 
 #[derive(Default)]
 struct PipeState {
-    queue: VecDeque<Incoming>,
+    queue: VecDeque<(u32, Incoming)>,
     closed: bool,
 }
 
@@ -203,7 +203,7 @@ impl Connection for MemConnection {
         &self.identity
     }
 
-    fn queue(&mut self, message: Outgoing) -> Result<()> {
+    fn queue(&mut self, number: u32, message: Outgoing) -> Result<()> {
         if self.closed {
             return Err(gone());
         }
@@ -213,7 +213,7 @@ impl Connection for MemConnection {
         if state.closed {
             return Err(gone());
         }
-        state.queue.push_back(message);
+        state.queue.push_back((number, message));
         drop(state);
         notify(&self.outgoing.ready);
         Ok(())
@@ -227,11 +227,11 @@ impl Connection for MemConnection {
         Traffic::default()
     }
 
-    fn post_body(&mut self, _: ExpectedBody) {}
+    fn post_body(&mut self, _: u32, _: ExpectedBody) {}
 
-    fn forget_bodies(&mut self) {}
+    fn forget_bodies(&mut self, _: u32) {}
 
-    fn receive(&mut self) -> Result<Option<Incoming>> {
+    fn receive(&mut self) -> Result<Option<(u32, Incoming)>> {
         if self.closed {
             return Err(gone());
         }

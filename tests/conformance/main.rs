@@ -168,9 +168,9 @@ impl Pair {
             assert!(next(self.client.as_mut()).is_ok());
         }
         self.client.flush().unwrap();
-        assert!(self.server.receive().unwrap().is_none());
+        assert!(self.server.receive_any().unwrap().is_none());
         self.server.flush().unwrap();
-        assert!(self.client.receive().unwrap().is_none());
+        assert!(self.client.receive_any().unwrap().is_none());
         self.client.wake();
     }
 }
@@ -275,7 +275,7 @@ impl Subject {
                     servers.extend(self.accept(listener));
                 }
                 for server in &mut servers {
-                    assert!(server.receive().unwrap().is_none());
+                    assert!(server.receive_any().unwrap().is_none());
                 }
                 assert!(
                     start.elapsed() < Duration::from_secs(30),
@@ -345,7 +345,7 @@ pub(crate) fn ready_within(fd: &impl AsFd, flags: PollFlags, ms: i64) -> bool {
 pub(crate) fn next(connection: &mut dyn Connection) -> Result<Incoming> {
     let start = Instant::now();
     loop {
-        if let Some(message) = connection.receive()? {
+        if let Some(message) = connection.receive_any()? {
             return Ok(message);
         }
         assert!(
@@ -355,7 +355,7 @@ pub(crate) fn next(connection: &mut dyn Connection) -> Result<Incoming> {
         if !connection.doze() {
             wait(&connection.identity().readiness.clone().fd, PollFlags::IN);
         }
-        if let Some(message) = connection.receive()? {
+        if let Some(message) = connection.receive_any()? {
             return Ok(message);
         }
         connection.wake();
@@ -384,7 +384,7 @@ pub(crate) fn carry(
     let start = Instant::now();
     while arrived.len() < count {
         from.flush().unwrap();
-        while let Some(message) = to.receive().unwrap() {
+        while let Some(message) = to.receive_any().unwrap() {
             arrived.push(message);
         }
         assert!(

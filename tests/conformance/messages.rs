@@ -57,7 +57,7 @@ fn every_class_arrives_in_every_size() {
                 let want = Tags::DEFAULT.dipc_want;
                 let small = bytes[..size.min(1 << 20)].to_vec();
                 let control = bytes[..size.min(64 << 10)].to_vec();
-                to.post_body(ExpectedBody::new(8, size as u64, 16));
+                to.post_body(0, ExpectedBody::new(8, size as u64, 16));
                 // A client that reads lent memory through the transport accepts only readable
                 // lists.
                 let listed = if subject.pulls && from_server {
@@ -70,7 +70,7 @@ fn every_class_arrives_in_every_size() {
                 } else {
                     small.clone()
                 };
-                to.post_body(ExpectedBody::new(9, 1, listed.len() as u64));
+                to.post_body(0, ExpectedBody::new(9, 1, listed.len() as u64));
                 // A server need not accept larger bodies than requests, and a client no requests.
                 let (bodies, requests) = match (subject.unposted, from_server) {
                     (true, _) => (bytes.clone(), true),
@@ -144,7 +144,7 @@ fn a_gathered_body_arrives_whole_and_lets_its_owner_go() {
         let payload = Payload::Gather { parts, owner };
         let message = Outgoing::Tagged { tag: 1, payload };
         pair.client
-            .post_body(ExpectedBody::new(1, whole.len() as u64, 16));
+            .post_body(0, ExpectedBody::new(1, whole.len() as u64, 16));
         let arrived = carry(pair.server.as_mut(), pair.client.as_mut(), vec![message]);
         let [Incoming::Body { seq: 1, memory }] = &arrived[..] else {
             panic!("{arrived:?}")
@@ -238,7 +238,7 @@ fn a_peer_that_does_not_read_blocks_nobody() {
         for expected in 0..64u8 {
             let message = loop {
                 pair.server.flush().unwrap();
-                if let Some(message) = pair.client.receive().unwrap() {
+                if let Some(message) = pair.client.receive_any().unwrap() {
                     break message;
                 }
             };
@@ -261,7 +261,7 @@ fn readiness_follows_the_messages() {
     for subject in SUBJECTS {
         let mut pair = subject.pair();
         let ready = pair.client.identity().readiness.clone();
-        assert!(pair.client.receive().unwrap().is_none());
+        assert!(pair.client.receive_any().unwrap().is_none());
         assert!(!ready_within(&ready.fd, PollFlags::IN, 0));
         assert!(!ready.peer_has_died());
         pair.server.send(metadata(1, vec![1])).unwrap();
@@ -270,7 +270,7 @@ fn readiness_follows_the_messages() {
             next(pair.client.as_mut()).unwrap(),
             Incoming::Metadata(_)
         ));
-        assert!(pair.client.receive().unwrap().is_none());
+        assert!(pair.client.receive_any().unwrap().is_none());
         assert!(!ready_within(&ready.fd, PollFlags::IN, 0));
     }
 }
@@ -281,7 +281,7 @@ fn a_body_of_another_length_than_posted_is_refused() {
     for subject in SUBJECTS.into_iter().filter(|subject| subject.posts) {
         for kind in [BodyKind::Packed, BodyKind::List] {
             let mut pair = subject.pair();
-            pair.client.post_body(ExpectedBody::new(4, 100, 32));
+            pair.client.post_body(0, ExpectedBody::new(4, 100, 32));
             pair.server
                 .send(tagged(body_tag(4, kind), vec![0; 48]))
                 .unwrap();
@@ -291,7 +291,11 @@ fn a_body_of_another_length_than_posted_is_refused() {
                 error.text().contains("48") && error.text().contains("header"),
                 "{error}"
             );
-            assert_eq!(pair.client.receive().unwrap_err(), error, "an error lasts");
+            assert_eq!(
+                pair.client.receive_any().unwrap_err(),
+                error,
+                "an error lasts"
+            );
         }
     }
 }
@@ -311,7 +315,7 @@ fn come_in_any_order(subject: Subject, len: usize) {
     let mut pair = subject.pair();
     for seq in 1..=4 {
         pair.client
-            .post_body(ExpectedBody::new(seq, len as u64, 32));
+            .post_body(0, ExpectedBody::new(seq, len as u64, 32));
     }
     for seq in [4, 2, 3, 1] {
         let tag = body_tag(seq, BodyKind::Packed);
@@ -319,7 +323,7 @@ fn come_in_any_order(subject: Subject, len: usize) {
         pair.server.send(tagged(tag, vec![fill; len])).unwrap();
         let body = loop {
             pair.server.flush().unwrap();
-            if let Some(message) = pair.client.receive().unwrap() {
+            if let Some(message) = pair.client.receive_any().unwrap() {
                 break message;
             }
         };
@@ -343,12 +347,12 @@ fn whoever_looks_can_sleep_again() {
             pair.server.send(metadata(seq, vec![1])).unwrap();
             let looked = loop {
                 pair.server.flush().unwrap();
-                if let Some(message) = pair.client.receive().unwrap() {
+                if let Some(message) = pair.client.receive_any().unwrap() {
                     break message;
                 }
             };
             assert!(matches!(looked, Incoming::Metadata(_)), "{looked:?}");
-            assert!(pair.client.receive().unwrap().is_none());
+            assert!(pair.client.receive_any().unwrap().is_none());
             assert!(!pair.client.doze());
             assert!(!ready_within(&ready.fd, PollFlags::IN, 0));
             pair.server.send(metadata(seq + 1, vec![1])).unwrap();
@@ -357,7 +361,7 @@ fn whoever_looks_can_sleep_again() {
                 next(pair.client.as_mut()).unwrap(),
                 Incoming::Metadata(_)
             ));
-            assert!(pair.client.receive().unwrap().is_none());
+            assert!(pair.client.receive_any().unwrap().is_none());
         }
     }
 }
@@ -392,16 +396,16 @@ fn a_large_body_waits_until_it_is_posted() {
                 next(pair.client.as_mut()).unwrap(),
                 Incoming::Body { seq: 2, .. }
             ));
-            assert!(pair.client.receive().unwrap().is_none());
+            assert!(pair.client.receive_any().unwrap().is_none());
             if posted {
-                pair.client.post_body(ExpectedBody::new(1, 5000, 16));
+                pair.client.post_body(0, ExpectedBody::new(1, 5000, 16));
                 let body = next(pair.client.as_mut()).unwrap();
                 let Incoming::Body { seq: 1, memory } = body else {
                     panic!("{body:?}")
                 };
                 assert!(memory.as_slice() == bytes);
             } else {
-                pair.client.forget_bodies();
+                pair.client.forget_bodies(0);
             }
             assert!(matches!(
                 next(pair.client.as_mut()).unwrap(),

@@ -363,7 +363,7 @@ fn descriptors_find_their_message() {
     }
     let mut seen = Vec::new();
     while seen.len() < 3 {
-        match pair.client.receive().unwrap() {
+        match pair.client.receive_any().unwrap() {
             Some(Incoming::Control { bytes, fd }) => seen.push((bytes[1], fd.is_some())),
             Some(other) => panic!("{other:?}"),
             None => {
@@ -411,7 +411,7 @@ fn nothing_unasked_is_opened() {
                 None => std::thread::yield_now(),
             }
         };
-        while link.receive().unwrap().is_none() {
+        while link.receive_any().unwrap().is_none() {
             std::thread::yield_now();
         }
         let handle = handle(2 << 20, 2, &gpus[0], &[7; 64]);

@@ -119,7 +119,7 @@ impl RawClient {
     /// Reads a message, handles regions and events; waits a while if there is none.
     pub fn receive(&mut self) -> Result<Option<Incoming>> {
         self.link.flush()?;
-        let Some(message) = self.link.receive()? else {
+        let Some(message) = self.link.receive_any()? else {
             let ready = self.link.identity().readiness.clone();
             let mut fds = [PollFd::new(&ready.fd, PollFlags::IN)];
             let wait = Timespec::try_from(Duration::from_millis(20)).unwrap();
@@ -182,7 +182,7 @@ impl RawStream<'_> {
         while let Some(event) = self.receiver.poll_event() {
             match event {
                 ReceiverEvent::Stream { info, .. } => self.info = Some(info),
-                ReceiverEvent::Expect(body) => self.client.link.post_body(body),
+                ReceiverEvent::Expect(body) => self.client.link.post_body(0, body),
                 _ => {}
             }
         }

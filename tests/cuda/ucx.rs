@@ -87,7 +87,7 @@ impl Pair {
             while !client.is_finished() || server.is_none() {
                 server = server.or_else(|| listener.accept().unwrap());
                 if let Some(server) = &mut server {
-                    assert!(server.receive().unwrap().is_none());
+                    assert!(server.receive_any().unwrap().is_none());
                 }
                 assert!(start.elapsed() < Duration::from_secs(30), "no connection");
             }
@@ -103,11 +103,11 @@ impl Pair {
     fn next(&mut self) -> Result<Incoming> {
         let start = Instant::now();
         loop {
-            if let Some(message) = self.client.receive()? {
+            if let Some(message) = self.client.receive_any()? {
                 return Ok(message);
             }
             self.server.flush().unwrap();
-            assert!(self.server.receive().unwrap().is_none());
+            assert!(self.server.receive_any().unwrap().is_none());
             assert!(start.elapsed() < Duration::from_secs(30), "no message");
         }
     }
@@ -116,7 +116,7 @@ impl Pair {
     fn settle(&mut self) {
         let start = Instant::now();
         while !self.server.flush().unwrap() {
-            assert!(self.client.receive().unwrap().is_none());
+            assert!(self.client.receive_any().unwrap().is_none());
             assert!(start.elapsed() < Duration::from_secs(30), "not sent");
         }
     }
@@ -178,7 +178,8 @@ fn bodies_go_between_gpus() {
                 // Posted before, and after.
                 let early = seq.is_multiple_of(2);
                 if early {
-                    pair.client.post_body(ExpectedBody::new(seq, len as u64, 8));
+                    pair.client
+                        .post_body(0, ExpectedBody::new(seq, len as u64, 8));
                 }
                 let message = match sends {
                     true => from_gpu(on_gpu(&device, &sent), seq),
@@ -186,7 +187,8 @@ fn bodies_go_between_gpus() {
                 };
                 pair.server.send(message).unwrap();
                 if !early {
-                    pair.client.post_body(ExpectedBody::new(seq, len as u64, 8));
+                    pair.client
+                        .post_body(0, ExpectedBody::new(seq, len as u64, 8));
                 }
                 let got = match pair.next().unwrap() {
                     Incoming::GpuBody { seq: got, body } => {
@@ -236,7 +238,7 @@ fn nothing_without_cuda() {
         .unwrap_err();
     assert_eq!(error.status(), Status::Unsupported);
     pair.client.regions().unwrap().receive_on(Some(&device));
-    pair.client.post_body(ExpectedBody::new(1, 100_000, 8));
+    pair.client.post_body(0, ExpectedBody::new(1, 100_000, 8));
     let sent = bytes(100_000, 3);
     pair.server.send(from_host(&sent, 1)).unwrap();
     match pair.next().unwrap() {
@@ -261,15 +263,15 @@ fn bodies_that_never_arrive() {
     let before = fake::Live::now().allocations;
     pair.client.regions().unwrap().receive_on(Some(&device));
     for seq in 1..=4 {
-        pair.client.post_body(ExpectedBody::new(seq, 1 << 20, 8));
+        pair.client.post_body(0, ExpectedBody::new(seq, 1 << 20, 8));
     }
-    assert!(pair.client.receive().unwrap().is_none());
+    assert!(pair.client.receive_any().unwrap().is_none());
     assert_eq!(fake::Live::now().allocations, before);
-    pair.client.forget_bodies();
+    pair.client.forget_bodies(0);
     for seq in 5..=8 {
-        pair.client.post_body(ExpectedBody::new(seq, 1 << 20, 8));
+        pair.client.post_body(0, ExpectedBody::new(seq, 1 << 20, 8));
     }
-    assert!(pair.client.receive().unwrap().is_none());
+    assert!(pair.client.receive_any().unwrap().is_none());
     drop(pair);
     assert_eq!(fake::Live::now().allocations, before);
 }
@@ -287,7 +289,8 @@ fn full_gpus_are_passed_by() {
     pair.client.regions().unwrap().receive_on(Some(&device));
     for (seq, len) in [(1, 500_000), (2, 2_000_000)] {
         let sent = bytes(len, seq as usize);
-        pair.client.post_body(ExpectedBody::new(seq, len as u64, 8));
+        pair.client
+            .post_body(0, ExpectedBody::new(seq, len as u64, 8));
         pair.server.send(from_host(&sent, seq)).unwrap();
         let got = match pair.next().unwrap() {
             Incoming::GpuBody { seq: 1, body } => fake::read(body.address(), len),
@@ -331,18 +334,18 @@ fn gpus_are_current() {
         work();
         fake::count("cuCtxPushCurrent_v2") - before
     };
-    assert_eq!(entered(&mut || drop(pair.client.receive().unwrap())), 0);
+    assert_eq!(entered(&mut || drop(pair.client.receive_any().unwrap())), 0);
     assert_eq!(entered(&mut || _ = pair.server.flush().unwrap()), 0);
     pair.client.regions().unwrap().receive_on(Some(&device));
     for _ in 0..2 {
         let client = &mut *pair.client;
-        assert!(entered(&mut || drop(client.receive().unwrap())) > 0);
+        assert!(entered(&mut || drop(client.receive_any().unwrap())) > 0);
         // Started copies may still run when the connection needs the GPU no more.
         pair.client.regions().unwrap().receive_on(None);
     }
     let body = on_gpu(&device, &bytes(100_000, 1));
     let mut message = Some(from_gpu(body, 2));
-    assert!(entered(&mut || pair.server.queue(message.take().unwrap()).unwrap()) > 0);
+    assert!(entered(&mut || pair.server.queue(0, message.take().unwrap()).unwrap()) > 0);
     let Pair { server, client, .. } = pair;
     let before = fake::count("cuCtxPushCurrent_v2");
     drop((server, client));

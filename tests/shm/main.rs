@@ -119,7 +119,7 @@ fn try_send_with(
 fn next(connection: &mut dyn Connection) -> Result<Incoming> {
     let start = Instant::now();
     loop {
-        if let Some(message) = connection.receive()? {
+        if let Some(message) = connection.receive_any()? {
             return Ok(message);
         }
         assert!(

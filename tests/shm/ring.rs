@@ -139,7 +139,7 @@ fn one_order_whichever_way_the_frames_go() {
                             3..=9 => tagged(sent, random.usize(4..5000)),
                             _ => control(sent),
                         };
-                        server.queue(message).unwrap();
+                        server.queue(0, message).unwrap();
                         sent += 1;
                     }
                     server.flush().unwrap();
@@ -149,7 +149,7 @@ fn one_order_whichever_way_the_frames_go() {
                     server.flush().unwrap();
                     let mut nothing = false;
                     for _ in 0..random.u32(1..30) {
-                        let Some(message) = client.receive().unwrap() else {
+                        let Some(message) = client.receive_any().unwrap() else {
                             nothing = true;
                             break;
                         };
@@ -189,13 +189,13 @@ fn nothing_goes_through_the_socket_while_the_client_looks() {
     for round in 0..5000 {
         server.send(control(round)).unwrap();
         assert!(!ready(&client.identity().readiness.clone().fd));
-        assert_eq!(number(&client.receive().unwrap().unwrap()), round);
+        assert_eq!(number(&client.receive_any().unwrap().unwrap()), round);
     }
     // Each message wakes the sleeping client.
     assert!(!client.doze());
     server.send(control(1)).unwrap();
     assert!(ready(&client.identity().readiness.clone().fd));
-    assert_eq!(number(&client.receive().unwrap().unwrap()), 1);
+    assert_eq!(number(&client.receive_any().unwrap().unwrap()), 1);
     // The end wakes it too.
     drop(server);
     let (_, error) = until_error(client.as_mut());
@@ -354,7 +354,7 @@ fn server_ends_in(text: &str, act: impl FnOnce(&Bare, &mut UnixStream)) {
     let (_, error) = until_error(client.as_mut());
     assert_eq!(error.status(), Status::Protocol, "{error}");
     assert!(error.text().contains(text), "{error}");
-    assert_eq!(client.receive().unwrap_err(), error, "an error lasts");
+    assert_eq!(client.receive_any().unwrap_err(), error, "an error lasts");
 }
 
 /// A server that breaks the ring's rules is disconnected: wrong positions, wrong frames, and bytes
@@ -423,10 +423,10 @@ fn a_client_sleeps_until_the_ring_is_announced() {
     send_with(&server, &ring_frame(), &[ring.fd.as_fd()]);
     client.wake();
     while ring.awake().load(Ordering::SeqCst) == 0 {
-        assert!(client.receive().unwrap().is_none());
+        assert!(client.receive_any().unwrap().is_none());
     }
     ring.put(&frame(2, 0, &[200, 1, 0, 0, 0]));
-    assert!(client.receive().unwrap().is_none());
+    assert!(client.receive_any().unwrap().is_none());
     assert!(!client.doze(), "it has nothing to read");
     server.write_all(&frame(SWITCH, 0, &[])).unwrap();
     assert_eq!(number(&next(client.as_mut()).unwrap()), 1);

@@ -39,7 +39,7 @@ fn request_of(subject: Subject) -> Request {
         eventually("the request comes", || {
             connections.extend(listener.accept().unwrap());
             // A socket of a group ends here, and comes again as a part of the group.
-            connections.retain_mut(|connection| match connection.receive() {
+            connections.retain_mut(|connection| match connection.receive_any() {
                 Ok(Some(Incoming::Tagged { tag, bytes })) if tag == Tags::DEFAULT.dipc_want => {
                     request = Some(Request::decode(&bytes).unwrap());
                     true
@@ -96,7 +96,7 @@ fn what_cannot_be_written_is_told_behind_what_came() {
     let mut receive = || link.step(|end, _| end.receive(Cause::Woken));
     let came = receive().unwrap();
     assert!(
-        matches!(&came, Some(Incoming::Control { bytes, .. }) if bytes[..] == unknown),
+        matches!(&came, Some((0, Incoming::Control { bytes, .. })) if bytes[..] == unknown),
         "something else came than what the server sent"
     );
     let error = receive().expect_err("nothing more can come of it");

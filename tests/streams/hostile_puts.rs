@@ -113,7 +113,7 @@ impl Raw {
         eventually("the server grants", || {
             let _ = self.connection.flush();
             matches!(
-                self.connection.receive(),
+                self.connection.receive_any(),
                 Ok(Some(Incoming::Control { bytes, .. }))
                     if matches!(Control::decode(&bytes), Ok(Some(Control::Grant { .. })))
             )
@@ -132,7 +132,7 @@ impl Raw {
         let mut told = None;
         eventually("the server answers", || {
             let _ = self.connection.flush();
-            match self.connection.receive() {
+            match self.connection.receive_any() {
                 Ok(Some(Incoming::Control { bytes, .. })) => match Control::decode(&bytes) {
                     Ok(Some(Control::Error { status, text, .. })) => {
                         told = Some((status, text));

@@ -116,7 +116,7 @@ fn a_request_that_is_wrong_reaches_no_host() {
                     raw.asks_for(&Raw::request());
                     eventually("the connection ends", || {
                         let _ = raw.connection.flush();
-                        raw.connection.receive().is_err()
+                        raw.connection.receive_any().is_err()
                     });
                     assert_eq!(seen.load(Ordering::SeqCst), 0, "{what}");
                 }
@@ -163,7 +163,7 @@ fn ask_an_old_server(
             connections.extend(listener.accept().unwrap());
             for connection in &mut connections {
                 let _ = connection.flush();
-                let Ok(Some(Incoming::Tagged { tag, bytes })) = connection.receive() else {
+                let Ok(Some(Incoming::Tagged { tag, bytes })) = connection.receive_any() else {
                     continue;
                 };
                 assert_eq!(tag, Tags::DEFAULT.dipc_want);

@@ -130,7 +130,7 @@ fn a_message_on_the_wrong_socket_is_refused() {
         let (_, error) = until_error(server.as_mut());
         assert_eq!(error.status(), Status::Protocol, "{error}");
         assert!(error.text().contains("socket 1 of 2"), "{error}");
-        assert_eq!(server.receive().unwrap_err(), error, "an error lasts");
+        assert_eq!(server.receive_any().unwrap_err(), error, "an error lasts");
     }
 }
 
@@ -191,8 +191,8 @@ fn a_body_that_waits_does_not_hold_up_its_header() {
     server.send(body(1, bytes.clone())).unwrap();
     let fd = client.identity().readiness.clone().fd;
     assert!(readable(&fd));
-    assert!(client.receive().unwrap().is_none());
-    assert!(!client.is_waiting());
+    assert!(client.receive_any().unwrap().is_none());
+    assert!(client.waiting().is_none());
     assert!(!crate::readable_within(&fd, 0), "nothing can be read");
     server
         .send(Outgoing::Metadata {
@@ -202,15 +202,15 @@ fn a_body_that_waits_does_not_hold_up_its_header() {
         .unwrap();
     let message = next(client.as_mut()).unwrap();
     assert!(matches!(message, Incoming::Metadata(_)));
-    client.post_body(ExpectedBody::new(1, 5000, 16));
+    client.post_body(0, ExpectedBody::new(1, 5000, 16));
     let message = next(client.as_mut()).unwrap();
     assert!(matches!(message, Incoming::Body { seq: 1, memory } if memory.as_slice() == bytes));
     // A body that is no longer posted is discarded.
     server.send(body(2, bytes)).unwrap();
     server.send(body(5, vec![1])).unwrap();
     assert!(readable(&fd));
-    assert!(client.receive().unwrap().is_none());
-    client.forget_bodies();
+    assert!(client.receive_any().unwrap().is_none());
+    client.forget_bodies(0);
     let message = next(client.as_mut()).unwrap();
     assert!(matches!(message, Incoming::Body { seq: 5, .. }));
 }
@@ -220,7 +220,7 @@ fn a_body_that_waits_does_not_hold_up_its_header() {
 fn room_to_write_makes_the_descriptor_readable() {
     let (mut server, mut client) = pair(2);
     let size = 64 << 20;
-    client.post_body(ExpectedBody::new(1, size as u64, 16));
+    client.post_body(0, ExpectedBody::new(1, size as u64, 16));
     server.send(body(1, vec![3; size])).unwrap();
     assert!(!server.flush().unwrap() && server.traffic().queued > 0);
     assert!(!crate::readable_within(
@@ -229,7 +229,7 @@ fn room_to_write_makes_the_descriptor_readable() {
     ));
     let start = Instant::now();
     let memory = loop {
-        if let Some(Incoming::Body { memory, .. }) = client.receive().unwrap() {
+        if let Some(Incoming::Body { memory, .. }) = client.receive_any().unwrap() {
             break memory;
         }
         assert!(start.elapsed() < Duration::from_secs(60));
@@ -281,7 +281,7 @@ fn what_was_sent_on_every_socket_before_the_end_arrives() {
         loop {
             // Like the driver: queued bytes are written before a read.
             assert!(server.flush().unwrap());
-            if server.receive().unwrap().is_some() {
+            if server.receive_any().unwrap().is_some() {
                 break;
             }
             assert!(readable(&server.identity().readiness.clone().fd));

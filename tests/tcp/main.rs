@@ -64,7 +64,7 @@ fn frame(class: u8, tag: u64, payload: &[u8]) -> Vec<u8> {
 fn next(connection: &mut dyn Connection) -> Result<Incoming> {
     let start = Instant::now();
     loop {
-        if let Some(message) = connection.receive()? {
+        if let Some(message) = connection.receive_any()? {
             return Ok(message);
         }
         assert!(

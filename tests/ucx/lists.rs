@@ -40,7 +40,7 @@ impl Pair {
 
     fn send_as(&mut self, seq: u32, packed: u64, spans: &[Span]) {
         let bytes = AddressList::new(spans.to_vec()).unwrap().encode();
-        (self.client).post_body(ExpectedBody::new(seq, packed, bytes.len() as u64));
+        (self.client).post_body(0, ExpectedBody::new(seq, packed, bytes.len() as u64));
         let outgoing = Outgoing::Tagged {
             tag: body_tag(seq, BodyKind::List),
             payload: Payload::Bytes(bytes),
@@ -212,7 +212,7 @@ fn lists_of_a_stream_that_is_over_are_forgotten() {
     let message = pair.turn().unwrap();
     let read = matches!(message, Some(Incoming::Tagged { .. }));
     assert!(read || message.is_none(), "{message:?}");
-    pair.client.forget_bodies();
+    pair.client.forget_bodies(0);
     assert!(
         pair.client
             .regions()

@@ -46,7 +46,7 @@ fn bodies_come_in_any_order() {
         let expect = |pair: &mut Pair| {
             for (seq, length) in lengths {
                 pair.client
-                    .post_body(ExpectedBody::new(u32::from(seq), length as u64, 32));
+                    .post_body(0, ExpectedBody::new(u32::from(seq), length as u64, 32));
             }
         };
         if !early {
@@ -81,7 +81,7 @@ fn a_body_of_another_length_is_refused() {
         return;
     }
     let mut pair = Pair::new();
-    pair.client.post_body(ExpectedBody::new(1, 101, 32));
+    pair.client.post_body(0, ExpectedBody::new(1, 101, 32));
     pair.server.send(body(1, 100)).unwrap();
     let error = pair.refusal();
     assert_eq!(error.status(), Status::Protocol, "{error}");
@@ -97,7 +97,7 @@ fn a_message_that_is_too_long_is_refused_here() {
     }
     let mut pair = Pair::new();
     let bytes = vec![0xFF; (64 << 10) + 1];
-    let refused = pair.server.queue(Outgoing::Control { bytes, fd: None });
+    let refused = pair.server.queue(0, Outgoing::Control { bytes, fd: None });
     let error = refused.unwrap_err();
     assert_eq!(error.status(), Status::InvalidArgument, "{error}");
     pair.server.send(metadata(0)).unwrap();
@@ -117,17 +117,17 @@ fn a_client_speaks_once_its_server_has_spoken() {
     assert!(matches!(pair.next().unwrap(), Incoming::Metadata(_)));
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(20) {
-        assert!(pair.server.receive().unwrap().is_none());
+        assert!(pair.server.receive_any().unwrap().is_none());
         pair.client.flush().unwrap();
     }
     pair.server.send(control()).unwrap();
     // Without a turn of the server, which what was held back reaches.
     let waits = |start: Instant| assert!(start.elapsed() < Duration::from_secs(30), "no message");
-    while pair.client.receive().unwrap().is_none() {
+    while pair.client.receive_any().unwrap().is_none() {
         pair.server.flush().unwrap();
         waits(start);
     }
-    while pair.server.receive().unwrap().is_none() {
+    while pair.server.receive_any().unwrap().is_none() {
         pair.client.flush().unwrap();
         waits(start);
     }

@@ -25,13 +25,13 @@ pub enum Gathered {
 pub type LentHold = (MemoryOwner, Option<HostOwner>);
 
 impl End {
-    /// Takes a message that came at `now`, and does what it tells of the peer's memory. A descriptor
+    /// Takes a message of the stream `number` that came at `now`, and does what it tells of the peer's memory. A descriptor
     /// that came with another message is closed. On an error the caller [closes](Self::close) the
     /// connection.
     #[inline]
     pub(super) fn handle(
         &mut self,
-        mut message: Incoming,
+        (number, mut message): (u32, Incoming),
         now: Timestamp,
         effects: &mut EndEffects,
     ) -> Result<()> {
@@ -58,9 +58,9 @@ impl End {
                 InMessage::Control(&**bytes)
             }
         };
-        match self.session.handle(now, 0, message)? {
+        match self.session.handle(now, number, message)? {
             Handled::Expect(expected) => {
-                self.connection.post_body(expected);
+                self.connection.post_body(number, expected);
                 Ok(())
             }
             Handled::Memory(memory) => self.learn(memory, fd, effects),
@@ -84,10 +84,15 @@ impl End {
         }
     }
 
-    /// Does something for the bodies that come on this connection.
-    pub(super) fn work_for_bodies(&mut self, work: BodiesWork, effects: &mut EndEffects) {
+    /// Does something for the bodies of the stream `number` that come on this connection.
+    pub(super) fn work_for_bodies(
+        &mut self,
+        number: u32,
+        work: BodiesWork,
+        effects: &mut EndEffects,
+    ) {
         let message = match work {
-            BodiesWork::Expect(expected) => return self.connection.post_body(expected),
+            BodiesWork::Expect(expected) => return self.connection.post_body(number, expected),
             BodiesWork::Abandoned(bodies) => return self.give_back(bodies, effects),
             BodiesWork::Request { tag, bytes } => Transmit::Request {
                 tag,
@@ -98,7 +103,7 @@ impl End {
                 region: None,
             },
         };
-        let sent = self.transmit(message);
+        let sent = self.transmit(number, message);
         self.ensure_sent(sent, effects);
     }
 
@@ -111,8 +116,8 @@ impl End {
         }
     }
 
-    /// Queues a message of the state machine.
-    pub(super) fn transmit(&mut self, transmit: Transmit<Gathered>) -> Result<()> {
+    /// Queues a message of the state machine, of the stream `number`.
+    pub(super) fn transmit(&mut self, number: u32, transmit: Transmit<Gathered>) -> Result<()> {
         let message = match transmit {
             Transmit::Metadata { prefix, header } => Outgoing::Metadata { prefix, header },
             Transmit::Control { bytes, region } => {
@@ -140,6 +145,6 @@ impl End {
             }
         };
         telling::sent(&*self.connection, &message);
-        self.connection.queue(message)
+        self.connection.queue(number, message)
     }
 }

@@ -76,7 +76,7 @@ impl End {
 
     /// Everything of a stream has come, or nothing more comes.
     pub fn end_receiving(&mut self) {
-        self.connection.forget_bodies();
+        self.connection.forget_bodies(0);
         self.connection.end_stream();
         self.session.first_mut().end_receiving();
     }
@@ -122,7 +122,7 @@ impl End {
 
     fn keep(&mut self, kept: Kept) -> bool {
         // A body that nobody wants is not announced either: it is thrown away.
-        self.connection.forget_bodies();
+        self.connection.forget_bodies(0);
         self.wake();
         if self.session.closed().is_none() {
             self.kept = kept;
@@ -171,7 +171,7 @@ impl End {
         }
         for message in messages.into_iter().chain(self.returns.drain()) {
             telling::sent(&*self.connection, &message);
-            let _ = self.connection.queue(message);
+            let _ = self.connection.queue(0, message);
         }
         self.write(effects);
     }
@@ -187,7 +187,7 @@ impl End {
 
     /// The next message that has not been read. On an error the caller [closes](Self::close) the
     /// connection.
-    pub fn receive(&mut self, cause: Cause) -> Result<Option<Incoming>> {
+    pub fn receive(&mut self, cause: Cause) -> Result<Option<(u32, Incoming)>> {
         self.session.ensure_open()?;
         // A message is not moved on its way up, which would take as long as to read it.
         let mut received = self.connection.receive();
@@ -205,7 +205,7 @@ impl End {
             }
         }
         match &mut received {
-            Ok(Some(message)) => telling::received(&*self.connection, message),
+            Ok(Some((_, message))) => telling::received(&*self.connection, message),
             // A killed process's sockets end a moment before the process does.
             Err(error)
                 if self.reads_on()
@@ -309,12 +309,12 @@ impl End {
             };
         }
         let Some(message) = self.receive(cause)? else {
-            if self.session.nothing_came(self.connection.is_waiting())? {
-                self.connection.forget_bodies();
+            if self.session.nothing_came(self.connection.waiting())? {
+                self.connection.forget_bodies(0);
             }
             return Ok(None);
         };
-        let bytes = message.held_bytes();
+        let bytes = message.1.held_bytes();
         self.handle(message, *now.get_or_insert_with(clock::now), effects)?;
         Ok(Some(bytes))
     }
@@ -322,7 +322,7 @@ impl End {
     /// What a consumer waits for on this connection. `reads`: the stream may be read.
     pub fn wants_of_consumer(&mut self, reads: bool) -> Wants {
         // Messages that may not be read now must not end a sleep.
-        let read = reads && self.session.closed().is_none() && !self.connection.is_waiting();
+        let read = reads && self.session.closed().is_none() && self.connection.waiting().is_none();
         Wants {
             read,
             write: self.is_writing(),
@@ -389,7 +389,7 @@ pub fn hand_on_bodies(bodies: &EndLink, stream: &EndLink) {
     });
     bodies.interfere(|end, effects| {
         match work {
-            Ok(work) => (work.into_iter()).for_each(|work| end.work_for_bodies(work, effects)),
+            Ok(work) => (work.into_iter()).for_each(|work| end.work_for_bodies(0, work, effects)),
             Err(error) => end.close(error, effects),
         }
         end.flush_with(None, effects);

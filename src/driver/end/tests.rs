@@ -30,7 +30,7 @@ impl Connection for EndsWhileReceiving {
         &self.identity
     }
 
-    fn queue(&mut self, _: Outgoing) -> Result<()> {
+    fn queue(&mut self, _: u32, _: Outgoing) -> Result<()> {
         Ok(())
     }
 
@@ -48,11 +48,11 @@ impl Connection for EndsWhileReceiving {
         }
     }
 
-    fn post_body(&mut self, _: ExpectedBody) {}
+    fn post_body(&mut self, _: u32, _: ExpectedBody) {}
 
-    fn forget_bodies(&mut self) {}
+    fn forget_bodies(&mut self, _: u32) {}
 
-    fn receive(&mut self) -> Result<Option<Incoming>> {
+    fn receive(&mut self) -> Result<Option<(u32, Incoming)>> {
         self.queued.store(0, Ordering::Relaxed);
         let one = |left: u64| left.checked_sub(1);
         let unread = self
@@ -60,7 +60,7 @@ impl Connection for EndsWhileReceiving {
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one);
         // Rule E3: one of an unknown kind, which is ignored.
         let (bytes, fd) = (vec![255].into(), None);
-        Ok(unread.ok().map(|_| Incoming::Control { bytes, fd }))
+        Ok(unread.ok().map(|_| (0, Incoming::Control { bytes, fd })))
     }
 
     fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {

@@ -190,12 +190,12 @@ impl End {
         let mut has_output = false;
         // For most batches there is nothing.
         while !self.is_over() && self.session.has_output() {
-            if let Some((_, transmit)) = self.session.poll_transmit() {
+            if let Some((number, transmit)) = self.session.poll_transmit() {
                 has_output = true;
-                let sent = self.transmit(transmit);
+                let sent = self.transmit(number, transmit);
                 self.ensure_sent(sent, effects);
-            } else if let Some((_, event)) = self.session.poll_event(clock::now) {
-                self.do_event(event, effects);
+            } else if let Some((number, event)) = self.session.poll_event(clock::now) {
+                self.do_event(number, event, effects);
             } else {
                 break;
             }
@@ -260,7 +260,7 @@ impl End {
         let queued = self.connection.traffic().queued > 0;
         // A body that waits for its holder must not end a sleep.
         let is_held_up = self.session.first().is_full()
-            || (self.session.first().is_receiving() && self.connection.is_waiting());
+            || (self.session.first().is_receiving() && self.connection.waiting().is_some());
         Wants {
             read: !is_flooded && !is_held_up,
             write: is_flooded || (queued && self.writes == Writes::AtOnce),
@@ -280,7 +280,7 @@ impl End {
             && self.session.first().state() != SenderState::Streaming
     }
 
-    fn do_event(&mut self, event: SessionEvent<LentHold>, effects: &mut EndEffects) {
+    fn do_event(&mut self, number: u32, event: SessionEvent<LentHold>, effects: &mut EndEffects) {
         match event {
             SessionEvent::Requested(asked) => {
                 if self.probe_at.is_none() {
@@ -316,7 +316,7 @@ impl End {
                 }
             }
             SessionEvent::Answered => self.let_go(effects),
-            SessionEvent::Bodies(work) => self.work_for_bodies(work, effects),
+            SessionEvent::Bodies(work) => self.work_for_bodies(number, work, effects),
             SessionEvent::LeftOver => self.end_leftover(effects),
             SessionEvent::Silent(silent) => {
                 static SAID: Lines = Lines::new();

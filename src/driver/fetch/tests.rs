@@ -31,7 +31,7 @@ fn releases_ask_the_io_thread_once() {
     assert!(most <= 4, "{most} calls wait");
     let mut back = 0;
     while back < 5000 {
-        match server.receive().unwrap() {
+        match server.receive_any().unwrap() {
             Some(Incoming::Control { bytes, .. }) => match Control::decode(&bytes).unwrap() {
                 Some(Control::Return { seqs, .. }) => back += seqs.len(),
                 other => panic!("{other:?}"),

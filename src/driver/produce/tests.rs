@@ -62,9 +62,9 @@ impl Connection for Connected {
     fn identity(&self) -> &Identity {
         self.0.identity()
     }
-    fn queue(&mut self, message: Outgoing) -> Result<()> {
+    fn queue(&mut self, number: u32, message: Outgoing) -> Result<()> {
         Panics::call(&self.1.sending);
-        self.0.queue(message)
+        self.0.queue(number, message)
     }
     fn flush(&mut self) -> Result<bool> {
         self.0.flush()
@@ -72,18 +72,18 @@ impl Connection for Connected {
     fn traffic(&self) -> Traffic {
         self.0.traffic()
     }
-    fn post_body(&mut self, body: ExpectedBody) {
-        self.0.post_body(body);
+    fn post_body(&mut self, number: u32, body: ExpectedBody) {
+        self.0.post_body(number, body);
     }
-    fn forget_bodies(&mut self) {
-        self.0.forget_bodies();
+    fn forget_bodies(&mut self, number: u32) {
+        self.0.forget_bodies(number);
     }
-    fn receive(&mut self) -> Result<Option<Incoming>> {
+    fn receive(&mut self) -> Result<Option<(u32, Incoming)>> {
         Panics::call(&self.1.receiving);
         self.0.receive()
     }
-    fn is_waiting(&self) -> bool {
-        self.0.is_waiting()
+    fn waiting(&self) -> Option<u32> {
+        self.0.waiting()
     }
     fn ways(&self, _: bool) -> BodyWays {
         BodyWays {
@@ -276,7 +276,7 @@ fn the_next_request_ends_the_wait_for_a_second_connection() {
             request.stream_id = stream_id;
             let tag = Tags::default_for(Role::Metadata).dipc_want;
             let payload = Payload::Bytes(request.encode().into());
-            client.queue(Outgoing::Tagged { tag, payload }).unwrap();
+            client.queue(0, Outgoing::Tagged { tag, payload }).unwrap();
             client.flush().unwrap();
         };
         ask(&mut client, 7);

@@ -408,20 +408,23 @@ impl<P, K, B> Session<P, K, B> {
         matches!(self.role, SessionRole::Client { is_dismissed: true })
     }
 
-    /// Nothing can be read now. `is_waiting`: the transport has a body that was not announced.
-    /// Returns whether the transport is to forget that body.
+    /// Nothing can be read now. `waiting`: the transport has a body of the stream with this number
+    /// that was not announced. Returns whether the transport is to forget that body.
     ///
     /// # Errors
     ///
     /// The peer sends a body that nobody asked for; the server is being stopped.
-    pub fn nothing_came(&self, is_waiting: bool) -> Result<bool> {
-        match is_waiting {
-            true => self.streams.first.has_unannounced_body(),
+    pub fn nothing_came(&self, waiting: Option<u32>) -> Result<bool> {
+        match waiting {
+            Some(number) => match self.streams.get(number) {
+                Some(stream) => stream.has_unannounced_body(),
+                None => Err(ended(number)),
+            },
             // The server waits for the client's end, so that the client loses nothing unread.
-            false if self.is_dismissed() && self.streams.first.is_between_streams() => {
+            None if self.is_dismissed() && self.streams.first.is_between_streams() => {
                 Err(Error::disconnected("the server is being stopped"))
             }
-            false => Ok(false),
+            None => Ok(false),
         }
     }
 }

@@ -625,11 +625,11 @@ fn what_nobody_asked_for_is_a_fault() {
         error.text(),
         "the server sent a body while no stream was asked for"
     );
-    assert!(session.nothing_came(true).is_err());
-    assert!(!session.nothing_came(false).unwrap());
+    assert!(session.nothing_came(Some(0)).is_err());
+    assert!(!session.nothing_came(None).unwrap());
     session.first_mut().retire();
     hand_in(&mut session, now, body(1, 1)).unwrap();
-    assert!(session.nothing_came(true).unwrap());
+    assert!(session.nothing_came(Some(0)).unwrap());
 }
 
 /// Rule D1: over one connection a header comes before its body. Bodies of a stream that was left are
@@ -638,9 +638,9 @@ fn what_nobody_asked_for_is_a_fault() {
 fn a_large_body_before_its_header_is_a_fault() {
     let mut session = client();
     receives(&mut session, Verb::Get);
-    assert!(session.nothing_came(true).is_err());
+    assert!(session.nothing_came(Some(0)).is_err());
     session.first_mut().incoming_mut().unwrap().cancel();
-    assert!(session.nothing_came(true).unwrap());
+    assert!(session.nothing_came(Some(0)).unwrap());
 }
 
 /// Rules U3, D5: what the connection of the bodies brings waits for the session of the stream.
@@ -653,11 +653,11 @@ fn bodies_of_another_sessions_stream_wait() {
     assert!(!session.first().is_full());
     hand_in(&mut session, now, body(2, 1)).unwrap();
     assert!(session.first().is_full());
-    assert!(!session.nothing_came(true).unwrap());
+    assert!(!session.nothing_came(Some(0)).unwrap());
     assert_eq!(session.first_mut().take_bodies().len(), 2);
     assert!(!session.first().is_full());
     session.first_mut().discard_bodies();
-    assert!(session.nothing_came(true).unwrap());
+    assert!(session.nothing_came(Some(0)).unwrap());
 }
 
 /// Rule E4: a stream that its consumer has left is over with the server's last word; a server that
@@ -714,9 +714,9 @@ fn a_dismissed_client_ends_the_connection() {
         Handled::Done
     );
     assert!(session.is_dismissed());
-    assert!(!session.nothing_came(false).unwrap());
+    assert!(!session.nothing_came(None).unwrap());
     session.first_mut().end_receiving();
-    let error = session.nothing_came(false).unwrap_err();
+    let error = session.nothing_came(None).unwrap_err();
     assert_eq!(error.status(), Status::Disconnected);
 }
 

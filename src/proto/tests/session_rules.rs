@@ -202,7 +202,7 @@ fn a_retired_connection_serves_its_arrays() {
     session.first_mut().retire();
     let gone = control(&mut session, &Control::RegionGone { id: 7 }).unwrap();
     assert_eq!(gone, Handled::Memory(PeerMemory::RegionGone { id: 7 }));
-    assert!(!session.nothing_came(false).unwrap());
+    assert!(!session.nothing_came(None).unwrap());
 }
 
 /// Rules M1, E1: a baseline server gets the ticket alone, another the whole request.

@@ -163,7 +163,7 @@ impl ShmConnection {
             self.ring = RingProgress::Asked;
             self.channel.wire.take_descriptors(true);
             // Where that fails the connection is over, as reading and writing will tell.
-            let _ = self.channel.queue(message(Feature::AskRing, None));
+            let _ = self.channel.queue(0, message(Feature::AskRing, None));
         }
     }
 
@@ -217,7 +217,7 @@ impl ShmConnection {
                 let fd = writer.file.give(self.whom.as_ref());
                 self.channel.wire.set_writer(writer);
                 self.channel
-                    .queue(message(Feature::Ring(RING_FILE_BYTES), Some(fd)))
+                    .queue(0, message(Feature::Ring(RING_FILE_BYTES), Some(fd)))
             }
             Err(error) => {
                 tracing::debug!("a client that asked for a ring gets none: {error}");
@@ -237,8 +237,8 @@ impl Connection for ShmConnection {
         &self.identity
     }
 
-    fn queue(&mut self, message: Outgoing) -> Result<()> {
-        self.channel.queue(message)
+    fn queue(&mut self, number: u32, message: Outgoing) -> Result<()> {
+        self.channel.queue(number, message)
     }
 
     fn flush(&mut self) -> Result<bool> {
@@ -264,22 +264,22 @@ impl Connection for ShmConnection {
         }
     }
 
-    fn post_body(&mut self, body: ExpectedBody) {
-        self.channel.reader.post(body);
+    fn post_body(&mut self, number: u32, body: ExpectedBody) {
+        self.channel.reader.post(number, body);
     }
 
-    fn is_waiting(&self) -> bool {
-        self.channel.is_waiting()
+    fn waiting(&self) -> Option<u32> {
+        self.channel.waiting()
     }
 
-    fn forget_bodies(&mut self) {
-        self.channel.forget_bodies();
+    fn forget_bodies(&mut self, number: u32) {
+        self.channel.forget_bodies(number);
         self.regions.clear_orders();
     }
 
-    fn receive(&mut self) -> Result<Option<Incoming>> {
+    fn receive(&mut self) -> Result<Option<(u32, Incoming)>> {
         let mut received = self.channel.receive();
-        while let Ok(Some(Incoming::Control { bytes, fd })) = &mut received {
+        while let Ok(Some((0, Incoming::Control { bytes, fd }))) = &mut received {
             let handled = match Feature::decode(Scheme::Shm, bytes) {
                 Ok(Some(feature @ (Feature::AskRing | Feature::Ring(_)))) => {
                     self.handle_ring(feature, fd.take())

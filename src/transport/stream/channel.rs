@@ -158,8 +158,8 @@ impl<W: Wire + ?Sized> Channel<W> {
     }
 
     /// See [`Connection::forget_bodies`](crate::transport::Connection::forget_bodies).
-    pub fn forget_bodies(&mut self) {
-        self.reader.clear_posted();
+    pub fn forget_bodies(&mut self, number: u32) {
+        self.reader.clear_posted(number);
         // The next stream begins with a look at the socket.
         self.drained = false;
     }
@@ -169,9 +169,9 @@ impl<W: Wire + ?Sized> Channel<W> {
         self.is_aside
     }
 
-    /// See [`Connection::is_waiting`](crate::transport::Connection::is_waiting).
-    pub fn is_waiting(&self) -> bool {
-        self.reader.is_waiting()
+    /// See [`Connection::waiting`](crate::transport::Connection::waiting).
+    pub fn waiting(&self) -> Option<u32> {
+        self.reader.waiting()
     }
 
     /// See [`Connection::traffic`](crate::transport::Connection::traffic).
@@ -191,11 +191,11 @@ impl<W: Wire + ?Sized> Channel<W> {
 
     /// See [`Connection::queue`](crate::transport::Connection::queue).
     /// Errors: `Disconnected` and the like: nothing more can be sent.
-    pub fn queue(&mut self, message: Outgoing) -> Result<()> {
+    pub fn queue(&mut self, number: u32, message: Outgoing) -> Result<()> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
-        self.outbox.push(message)
+        self.outbox.push(number, message)
     }
 
     /// See [`Connection::flush`](crate::transport::Connection::flush).
@@ -250,13 +250,13 @@ impl<W: Wire + ?Sized> Channel<W> {
     }
 
     /// See [`Connection::receive`](crate::transport::Connection::receive).
-    pub fn receive(&mut self) -> Result<Option<Incoming>> {
+    pub fn receive(&mut self) -> Result<Option<(u32, Incoming)>> {
         if let Some(error) = &self.over {
             return Err(error.clone());
         }
         let mut received = self.receive_frame();
         match &mut received {
-            Ok(Some(message)) => {
+            Ok(Some((_, message))) => {
                 if let Err(error) = self.wire.join(message, self.buffer.unread().len()) {
                     received = Err(error);
                 }
@@ -282,7 +282,7 @@ impl<W: Wire + ?Sized> Channel<W> {
         }
     }
 
-    fn receive_frame(&mut self) -> Result<Option<Incoming>> {
+    fn receive_frame(&mut self) -> Result<Option<(u32, Incoming)>> {
         let mut switches = 0;
         loop {
             let next = self.next_frame();
@@ -335,7 +335,7 @@ impl<W: Wire + ?Sized> Channel<W> {
         }
     }
 
-    fn next_frame(&mut self) -> Result<Option<Incoming>> {
+    fn next_frame(&mut self) -> Result<Option<(u32, Incoming)>> {
         let buffer = match self.is_aside {
             true => &mut self.aside,
             false => &mut self.buffer,

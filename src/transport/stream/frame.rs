@@ -28,6 +28,14 @@ const MOST_EARLY_BODIES: usize = 1 << 16;
 /// How a record of TLS with an alert begins.
 const TLS_ALERT: [u8; 2] = [21, 3];
 
+/// Which body of a connection one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct BodyPlace {
+    /// Of the stream.
+    number: u32,
+    seq: u32,
+}
+
 /// The part of a frame that comes next.
 #[derive(Debug)]
 enum FramePart {
@@ -36,6 +44,7 @@ enum FramePart {
         have: usize,
     },
     Bytes {
+        number: u32,
         class: FrameClass,
         tag: u64,
         need: usize,
@@ -44,13 +53,13 @@ enum FramePart {
         _charge: Option<Charge>,
     },
     Body {
-        seq: u32,
+        place: BodyPlace,
         memory: HostBuffer,
         have: usize,
     },
     /// A body too large to take before it is posted.
     Waiting {
-        seq: u32,
+        place: BodyPlace,
         kind: BodyKind,
         length: u64,
     },
@@ -79,9 +88,9 @@ pub struct FrameReader {
     /// The same while a client sends a stream.
     early_bytes: u64,
     /// Mostly the first of them comes next.
-    posted: VecDeque<ExpectedBody>,
+    posted: VecDeque<(BodyPlace, ExpectedBody)>,
     /// Bodies that came before they were posted.
-    early: HashSet<u32>,
+    early: HashSet<BodyPlace>,
     /// Frames may come in two places.
     switches: bool,
     /// The frame read last says that the next one is in the other place.
@@ -137,11 +146,12 @@ impl FrameReader {
         std::mem::take(&mut self.switched)
     }
 
-    /// Reads from the front of `input` until a frame is whole, and leaves the rest there. `None`:
-    /// all was read, it [waits](Self::is_waiting), or a [SWITCH](Self::take_switch) came.
+    /// Reads from the front of `input` until a frame is whole, and leaves the rest there. Gives the
+    /// number of the frame's stream with the message. `None`: all was read, it
+    /// [waits](Self::is_waiting), or a [SWITCH](Self::take_switch) came.
     /// Errors: `Protocol` when the bytes are no frame, `OutOfMemory`; every later call says the
     /// same.
-    pub fn read(&mut self, input: &mut &[u8]) -> Result<Option<Incoming>> {
+    pub fn read(&mut self, input: &mut &[u8]) -> Result<Option<(u32, Incoming)>> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -154,7 +164,7 @@ impl FrameReader {
         result
     }
 
-    fn step(&mut self, input: &mut &[u8]) -> Result<Option<Incoming>> {
+    fn step(&mut self, input: &mut &[u8]) -> Result<Option<(u32, Incoming)>> {
         loop {
             match &mut self.state {
                 FramePart::Header { bytes, have } => {
@@ -218,7 +228,15 @@ impl FrameReader {
 
     /// Whether nothing more is read before [`post`](Self::post) names the body at the front.
     pub fn is_waiting(&self) -> bool {
-        matches!(self.state, FramePart::Waiting { .. })
+        self.waiting().is_some()
+    }
+
+    /// See [`Connection::waiting`](crate::transport::Connection::waiting).
+    pub fn waiting(&self) -> Option<u32> {
+        match self.state {
+            FramePart::Waiting { place, .. } => Some(place.number),
+            _ => None,
+        }
     }
 
     /// Whether a frame has begun and is not whole.
@@ -235,18 +253,20 @@ impl FrameReader {
     }
 
     /// See [`Connection::post_body`](crate::transport::Connection::post_body).
-    pub fn post(&mut self, body: ExpectedBody) {
+    pub fn post(&mut self, number: u32, body: ExpectedBody) {
+        let seq = body.seq;
+        let place = BodyPlace { number, seq };
         // One that came early is there already.
-        if !self.early.is_empty() && self.early.remove(&body.seq) {
+        if !self.early.is_empty() && self.early.remove(&place) {
             return;
         }
-        self.posted.push_back(body);
+        self.posted.push_back((place, body));
         if let FramePart::Waiting {
-            seq: waiting,
+            place: waiting,
             kind,
             length,
         } = self.state
-            && waiting == body.seq
+            && waiting == place
             && self.failed.is_none()
             && let Err(error) = self.begin_body(waiting, kind, length, &mut &[][..])
         {
@@ -256,11 +276,13 @@ impl FrameReader {
     }
 
     /// See [`Connection::forget_bodies`](crate::transport::Connection::forget_bodies).
-    pub fn clear_posted(&mut self) {
-        self.posted.clear();
-        self.early.clear();
+    pub fn clear_posted(&mut self, number: u32) {
+        self.posted.retain(|(place, _)| place.number != number);
+        self.early.retain(|place| place.number != number);
         // Nobody will ever post it, and what comes behind it must get through.
-        if let FramePart::Waiting { length, .. } = self.state {
+        if let FramePart::Waiting { place, length, .. } = self.state
+            && place.number == number
+        {
             self.state = FramePart::Discard { left: length };
         }
     }
@@ -270,27 +292,35 @@ impl FrameReader {
         &mut self,
         header: &[u8; HEADER_BYTES],
         input: &mut &[u8],
-    ) -> Result<Option<Incoming>> {
-        match Head::decode(header, self.metadata_bytes, self.switches)? {
-            Head::Body { seq, kind, length } => self.begin_body(seq, kind, length, input),
-            Head::Bytes { class, tag, length } => self.begin_bytes(class, tag, length, input),
+    ) -> Result<Option<(u32, Incoming)>> {
+        let (number, head) = Head::decode(header, self.metadata_bytes, self.switches)?;
+        match head {
+            Head::Body { seq, kind, length } => {
+                self.begin_body(BodyPlace { number, seq }, kind, length, input)
+            }
+            Head::Bytes { class, tag, length } => {
+                self.begin_bytes(number, class, tag, length, input)
+            }
         }
     }
 
     fn begin_bytes(
         &mut self,
+        number: u32,
         class: FrameClass,
         tag: u64,
         length: u64,
         input: &mut &[u8],
-    ) -> Result<Option<Incoming>> {
+    ) -> Result<Option<(u32, Incoming)>> {
         let need = usize::try_from(length)
             .map_err(|_| Error::out_of_memory(format!("a message of {length} bytes")))?;
         if (1..=MAX_STEP_BYTES.min(input.len())).contains(&need) {
             self.state = FramePart::START;
-            return Ok(message(class, tag, Bytes::from_slice(take(input, need))));
+            let message = message(class, tag, Bytes::from_slice(take(input, need)));
+            return Ok(message.map(|message| (number, message)));
         }
         self.state = FramePart::Bytes {
+            number,
             class,
             tag,
             need,
@@ -318,14 +348,15 @@ impl FrameReader {
 
     fn begin_body(
         &mut self,
-        seq: u32,
+        place: BodyPlace,
         kind: BodyKind,
         length: u64,
         input: &mut &[u8],
-    ) -> Result<Option<Incoming>> {
+    ) -> Result<Option<(u32, Incoming)>> {
         let is_list = kind == BodyKind::List;
-        let known = self.posted.iter().position(|posted| posted.seq == seq);
-        if let Some(posted) = known.and_then(|at| self.posted.remove(at)) {
+        let BodyPlace { number, seq } = place;
+        let known = self.posted.iter().position(|(posted, _)| *posted == place);
+        if let Some((_, posted)) = known.and_then(|at| self.posted.remove(at)) {
             let (what, expected) = if is_list {
                 ("an address list", posted.list)
             } else {
@@ -345,7 +376,11 @@ impl FrameReader {
                 self.unexpected_bytes.max(self.early_bytes)
             };
             if length > most {
-                self.state = FramePart::Waiting { seq, kind, length };
+                self.state = FramePart::Waiting {
+                    place,
+                    kind,
+                    length,
+                };
                 return Ok(None);
             }
             if self.early.len() >= MOST_EARLY_BODIES {
@@ -354,22 +389,28 @@ impl FrameReader {
                     "more than {MOST_EARLY_BODIES} bodies came before their headers"
                 )));
             }
-            self.early.insert(seq);
+            self.early.insert(place);
         }
         if is_list {
-            return self.begin_bytes(FrameClass::Tagged, body_tag(seq, kind), length, input);
+            return self.begin_bytes(
+                number,
+                FrameClass::Tagged,
+                body_tag(seq, kind),
+                length,
+                input,
+            );
         }
         let len = usize::try_from(length)
             .map_err(|_| Error::out_of_memory(format!("a body of {length} bytes")))?;
         self.state = FramePart::Body {
-            seq,
+            place,
             memory: HostBuffer::to_fill(len)?,
             have: 0,
         };
         Ok(None)
     }
 
-    fn finish(&mut self) -> Option<Incoming> {
+    fn finish(&mut self) -> Option<(u32, Incoming)> {
         match std::mem::replace(&mut self.state, FramePart::START) {
             FramePart::Bytes {
                 class: FrameClass::Switch,
@@ -379,9 +420,17 @@ impl FrameReader {
                 None
             }
             FramePart::Bytes {
-                class, tag, bytes, ..
-            } => message(class, tag, Bytes::from_vec(bytes)),
-            FramePart::Body { seq, memory, .. } => Some(Incoming::Body { seq, memory }),
+                number,
+                class,
+                tag,
+                bytes,
+                ..
+            } => Some((number, message(class, tag, Bytes::from_vec(bytes))?)),
+            FramePart::Body {
+                place: BodyPlace { number, seq },
+                memory,
+                ..
+            } => Some((number, Incoming::Body { seq, memory })),
             FramePart::Header { .. } | FramePart::Waiting { .. } | FramePart::Discard { .. } => {
                 None
             }

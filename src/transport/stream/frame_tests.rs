@@ -11,13 +11,17 @@ use crate::transport::stream::{MAX_CONTROL_BYTES, encode_header};
 const LIST_BIT: u64 = 1 << 56;
 
 fn frame(class: FrameClass, tag: u64, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = encode_header(payload.len() as u64, tag, class).to_vec();
+    frame_of(0, class, tag, payload)
+}
+
+fn frame_of(number: u32, class: FrameClass, tag: u64, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = encode_header(number, payload.len() as u64, tag, class).to_vec();
     bytes.extend_from_slice(payload);
     bytes
 }
 
 fn read_one(reader: &mut FrameReader, mut bytes: &[u8]) -> Result<Option<Incoming>> {
-    reader.read(&mut bytes)
+    Ok(reader.read(&mut bytes)?.map(|(_, message)| message))
 }
 
 /// The tag and the bytes of a tagged message.
@@ -45,7 +49,7 @@ fn every_class_is_read() {
     stream.extend(frame(FrameClass::Tagged, 6, b""));
     let mut reader = FrameReader::new(100);
     let mut input = stream.as_slice();
-    let mut next = || reader.read(&mut input).unwrap().unwrap();
+    let mut next = || reader.read(&mut input).unwrap().unwrap().1;
     assert!(matches!(next(), Incoming::Metadata(bytes) if bytes[..] == *b"meta"));
     assert_eq!(tagged(next()), (0x6469_7063_0000_0001, b"want".to_vec()));
     assert!(matches!(next(), Incoming::Body { seq: 5, memory } if memory.as_slice() == b"body"));
@@ -57,10 +61,41 @@ fn every_class_is_read() {
     assert!(!reader.is_mid_frame());
 }
 
+/// Rule S2: a frame carries the number of its stream, and bodies of one sequence number are as many
+/// as the streams.
+#[test]
+fn frames_are_of_their_streams() {
+    let mut reader = FrameReader::new(0);
+    reader.post(7, ExpectedBody::new(5, 4, 0));
+    reader.post(u32::MAX, ExpectedBody::new(5, 2, 0));
+    let mut stream = frame_of(u32::MAX, FrameClass::Tagged, 5, b"of");
+    stream.extend(frame_of(7, FrameClass::Tagged, 5, b"body"));
+    stream.extend(frame_of(7, FrameClass::Untagged, 0, b"meta"));
+    stream.extend(frame_of(8, FrameClass::Tagged, 5, b"unposted"));
+    stream.extend(frame_of(9, FrameClass::Control, 0, b"\x03"));
+    let mut input = stream.as_slice();
+    let mut numbers = Vec::new();
+    while let Some((number, message)) = reader.read(&mut input).unwrap() {
+        numbers.push((number, message.held_bytes()));
+    }
+    assert_eq!(numbers, [(u32::MAX, 2), (7, 4), (7, 4)]);
+    assert_eq!(reader.waiting(), Some(8));
+    // The end of another stream does not throw it away.
+    reader.clear_posted(7);
+    assert_eq!(reader.waiting(), Some(8));
+    reader.clear_posted(8);
+    assert_eq!(reader.read(&mut input).unwrap().unwrap().0, 9);
+    for at in 21..HEADER_BYTES {
+        let mut bytes = frame(FrameClass::Control, 0, b"\x03");
+        bytes[at] = 1;
+        refused(&bytes, "padding is not zero");
+    }
+}
+
 /// Rule A8: lengths past the limits are refused before anything is allocated; the text names them.
 #[test]
 fn lengths_past_the_limits_are_refused() {
-    let header = |length, tag, class| encode_header(length, tag, class);
+    let header = |length, tag, class| encode_header(0, length, tag, class);
     refused(
         &header(1 << 47, 0, FrameClass::Untagged),
         "140737488355328 bytes",
@@ -92,7 +127,7 @@ fn a_client_announces_nothing_longer_than_a_request() {
     let longest = frame(FrameClass::Untagged, 0, &vec![1; 1 << 20]);
     let read = read_one(&mut reader, &longest).unwrap();
     assert!(matches!(read, Some(Incoming::Metadata(bytes)) if bytes.len() == 1 << 20));
-    let longer = encode_header(MAX_TAGGED_BYTES + 1, 0, FrameClass::Untagged);
+    let longer = encode_header(0, MAX_TAGGED_BYTES + 1, 0, FrameClass::Untagged);
     let error = read_one(&mut reader, &longer).unwrap_err();
     assert_eq!(error.status(), Status::Protocol, "{error}");
     assert!(error.text().contains("the limit is 1048576"), "{error}");
@@ -127,10 +162,10 @@ fn long_requests_in_part_share_a_bound() {
 /// "Our transports", shm: padding is zero and classes are known; the texts name what came.
 #[test]
 fn what_is_no_header_is_refused() {
-    let mut header = encode_header(4, 0, FrameClass::Untagged);
+    let mut header = encode_header(0, 4, 0, FrameClass::Untagged);
     header[23] = 1;
     refused(&header, "padding");
-    let mut header = encode_header(4, 0, FrameClass::Untagged);
+    let mut header = encode_header(0, 4, 0, FrameClass::Untagged);
     header[16] = 3;
     refused(&header, "class 3");
     refused(b"GET / HTTP/1.1\r\nHost: localhost\r\n", "GET / HT");
@@ -140,7 +175,7 @@ fn what_is_no_header_is_refused() {
 #[test]
 fn memory_grows_with_the_bytes() {
     let mut reader = FrameReader::new(0);
-    let header = encode_header(MAX_METADATA_BYTES, 0, FrameClass::Untagged);
+    let header = encode_header(0, MAX_METADATA_BYTES, 0, FrameClass::Untagged);
     assert!(read_one(&mut reader, &header).unwrap().is_none());
     assert!(read_one(&mut reader, &[1; 1000]).unwrap().is_none());
     let FramePart::Bytes { bytes, .. } = &reader.state else {
@@ -154,17 +189,20 @@ fn memory_grows_with_the_bytes() {
 fn posted_bodies_have_the_posted_length() {
     for (tag, wrong) in [(7, 101), (7, 99), (7 | LIST_BIT, 32), (7 | LIST_BIT, 100)] {
         let mut reader = FrameReader::new(1 << 20);
-        reader.post(ExpectedBody::new(7, 100, 48));
-        let error =
-            read_one(&mut reader, &encode_header(wrong, tag, FrameClass::Tagged)).unwrap_err();
+        reader.post(0, ExpectedBody::new(7, 100, 48));
+        let error = read_one(
+            &mut reader,
+            &encode_header(0, wrong, tag, FrameClass::Tagged),
+        )
+        .unwrap_err();
         assert!(error.text().contains("whose header asks for"), "{error}");
         assert!(read_one(&mut reader, b"").is_err(), "an error lasts");
     }
     let mut reader = FrameReader::new(0);
-    reader.post(ExpectedBody::new(7, 100, 48));
+    reader.post(0, ExpectedBody::new(7, 100, 48));
     let read = read_one(&mut reader, &frame(FrameClass::Tagged, 7, &[5; 100])).unwrap();
     assert!(matches!(read, Some(Incoming::Body { seq: 7, .. })));
-    reader.post(ExpectedBody::new(8, 2 << 20, 2 << 20));
+    reader.post(0, ExpectedBody::new(8, 2 << 20, 2 << 20));
     let list = frame(FrameClass::Tagged, 8 | LIST_BIT, &vec![5; 2 << 20]);
     let read = read_one(&mut reader, &list).unwrap();
     assert!(matches!(read, Some(Incoming::Tagged { bytes, .. }) if bytes.len() == 2 << 20));
@@ -181,19 +219,19 @@ fn a_large_unexpected_body_waits_until_it_is_posted() {
         assert!(reader.read(&mut input).unwrap().is_none());
         assert!(reader.is_waiting());
         assert_eq!(input.len(), stream.len() - HEADER_BYTES);
-        reader.post(ExpectedBody::new(8, 1, 1));
+        reader.post(0, ExpectedBody::new(8, 1, 1));
         assert!(reader.is_waiting());
-        reader.post(ExpectedBody::new(9, 2 << 20, 2 << 20));
+        reader.post(0, ExpectedBody::new(9, 2 << 20, 2 << 20));
         assert!(!reader.is_waiting());
         assert!(reader.read(&mut input).unwrap().is_some());
         assert!(matches!(
             reader.read(&mut input).unwrap(),
-            Some(Incoming::Control { .. })
+            Some((_, Incoming::Control { .. }))
         ));
         // Posted with another length it is refused.
         let mut reader = FrameReader::new(10);
         assert!(read_one(&mut reader, &stream).unwrap().is_none());
-        reader.post(ExpectedBody::new(9, 5, 5));
+        reader.post(0, ExpectedBody::new(9, 5, 5));
         assert!(read_one(&mut reader, b"").is_err());
     }
 }
@@ -206,10 +244,10 @@ fn a_waiting_body_is_skipped_when_its_stream_is_over() {
     stream.extend(frame(FrameClass::Control, 0, b"\x02"));
     let mut input = stream.as_slice();
     assert!(reader.read(&mut input).unwrap().is_none());
-    reader.clear_posted();
+    reader.clear_posted(0);
     assert!(matches!(
         reader.read(&mut input).unwrap(),
-        Some(Incoming::Control { .. })
+        Some((_, Incoming::Control { .. }))
     ));
 }
 
@@ -222,7 +260,7 @@ fn an_early_body_counts_as_posted() {
             .unwrap()
             .is_some()
     );
-    reader.post(ExpectedBody::new(1, 1, 32));
+    reader.post(0, ExpectedBody::new(1, 1, 32));
     assert!(reader.posted.is_empty() && reader.early.is_empty());
 }
 
@@ -261,7 +299,7 @@ fn bodies_before_their_headers_have_a_limit() {
         assert!(read_one(&mut reader, &body(seq)).unwrap().is_some());
     }
     // One that is announced makes room.
-    reader.post(ExpectedBody::new(5, 0, 0));
+    reader.post(0, ExpectedBody::new(5, 0, 0));
     assert!(read_one(&mut reader, &body(most)).unwrap().is_some());
     let error = read_one(&mut reader, &body(most + 1)).unwrap_err();
     assert_eq!(error.status(), Status::Protocol);

@@ -21,20 +21,22 @@ pub fn frames(data: &[u8]) {
 fn cut(stream: &[u8], size: usize, limit: u64) -> Vec<String> {
     let mut reader = FrameReader::new(limit);
     // A body that is looked for, in either kind, with lengths that short inputs reach.
-    reader.post(ExpectedBody::new(3, 40, 48));
+    reader.post(0, ExpectedBody::new(3, 40, 48));
     let mut seen = Vec::new();
     for mut piece in stream.chunks(size.min(stream.len().max(1))) {
         loop {
             match reader.read(&mut piece) {
-                Ok(Some(Incoming::Body { seq, memory })) => {
-                    seen.push(format!("body {seq}: {:?}", memory.as_slice()));
+                Ok(Some((number, Incoming::Body { seq, memory }))) => {
+                    seen.push(format!("body {number}.{seq}: {:?}", memory.as_slice()));
                 }
                 Ok(Some(frame)) => seen.push(format!("{frame:?}")),
-                Ok(None) if reader.is_waiting() => {
-                    seen.push("waiting".into());
-                    reader.clear_posted();
-                }
-                Ok(None) => break,
+                Ok(None) => match reader.waiting() {
+                    Some(number) => {
+                        seen.push(format!("waiting {number}"));
+                        reader.clear_posted(number);
+                    }
+                    None => break,
+                },
                 Err(error) => {
                     assert_eq!(reader.read(&mut piece).err(), Some(error.clone()));
                     seen.push(error.to_string());

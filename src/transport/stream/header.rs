@@ -3,7 +3,8 @@
 use crate::error::{Error, Result};
 use crate::proto::{BodyKind, body_of_tag};
 
-/// Bytes of a frame's header: length and tag (u64 LE each), class, 7 zero bytes.
+/// Bytes of a frame's header: length and tag (u64 LE each), class, number of the stream (u32 LE), 3
+/// zero bytes.
 pub const HEADER_BYTES: usize = 24;
 /// Longest untagged message from a server; one from a client is no longer than a request.
 pub const MAX_METADATA_BYTES: u64 = 256 << 20;
@@ -26,19 +27,20 @@ pub enum FrameClass {
     Switch = 3,
 }
 
-/// The whole of a SWITCH: [`encode_header`] of no bytes.
+/// The whole of a SWITCH: [`encode_header`] of no bytes and no stream.
 pub const SWITCH: [u8; HEADER_BYTES] = {
     let mut header = [0; HEADER_BYTES];
     header[16] = FrameClass::Switch as u8;
     header
 };
 
-/// The header of a frame.
-pub fn encode_header(length: u64, tag: u64, class: FrameClass) -> [u8; HEADER_BYTES] {
+/// The header of a frame of the stream `number`.
+pub fn encode_header(number: u32, length: u64, tag: u64, class: FrameClass) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..8].copy_from_slice(&length.to_le_bytes());
     header[8..16].copy_from_slice(&tag.to_le_bytes());
     header[16] = class as u8;
+    header[17..21].copy_from_slice(&number.to_le_bytes());
     header
 }
 
@@ -66,18 +68,19 @@ pub enum Head {
 }
 
 impl Head {
-    /// Reads a header. `metadata_bytes` is the length of the longest untagged message, and
-    /// `switches` says whether frames may come in two places.
+    /// Reads a header, and the number of the frame's stream. `metadata_bytes` is the length of the
+    /// longest untagged message, and `switches` says whether frames may come in two places.
     /// Errors: `Protocol`: it is no header, or announces more than its class may have.
     pub fn decode(
         header: &[u8; HEADER_BYTES],
         metadata_bytes: u64,
         switches: bool,
-    ) -> Result<Self> {
-        let length = number(header, 0);
-        let tag = number(header, 8);
+    ) -> Result<(u32, Self)> {
+        let length = read_u64(header, 0);
+        let tag = read_u64(header, 8);
         ensure_familiar(header)?;
-        if header[17..].iter().any(|byte| *byte != 0) {
+        let number = u32::from_le_bytes([header[17], header[18], header[19], header[20]]);
+        if header[21..].iter().any(|byte| *byte != 0) {
             return Err(Error::protocol(
                 "the peer sent a frame whose padding is not zero: it does not speak this protocol",
             ));
@@ -87,7 +90,7 @@ impl Head {
             // Rule U4: what is no body's tag is a request's or a free list's, or the state machines
             // refuse it.
             1 => match body_of_tag(tag) {
-                Some((seq, kind)) => return Ok(Self::Body { seq, kind, length }),
+                Some((seq, kind)) => return Ok((number, Self::Body { seq, kind, length })),
                 None => (FrameClass::Tagged, "tagged", MAX_TAGGED_BYTES),
             },
             2 => (FrameClass::Control, "control", MAX_CONTROL_BYTES),
@@ -103,7 +106,7 @@ impl Head {
                 "the peer announced a {what} message of {length} bytes; the limit is {most}"
             )));
         }
-        Ok(Self::Bytes { class, tag, length })
+        Ok((number, Self::Bytes { class, tag, length }))
     }
 }
 
@@ -135,7 +138,7 @@ pub fn ensure_familiar(begun: &[u8]) -> Result<()> {
     }))
 }
 
-fn number(header: &[u8; HEADER_BYTES], at: usize) -> u64 {
+fn read_u64(header: &[u8; HEADER_BYTES], at: usize) -> u64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&header[at..at + 8]);
     u64::from_le_bytes(bytes)

@@ -150,10 +150,10 @@ impl OutFrame {
 }
 
 impl Outbox {
-    /// Queues a message.
+    /// Queues a message of the stream `number`.
     /// Errors: `InvalidArgument` when it is longer than the peer would take, `Unsupported` when it
     /// lies in a GPU's memory; nothing was queued.
-    pub fn push(&mut self, message: Outgoing) -> Result<()> {
+    pub fn push(&mut self, number: u32, message: Outgoing) -> Result<()> {
         let (class, tag, payload, fd, prefix) = match message {
             Outgoing::Metadata { prefix, header } => {
                 let header = header.map_or_else(|| Payload::Bytes(Bytes::new()), Payload::Shared);
@@ -193,7 +193,7 @@ impl Outbox {
             Payload::Gather { .. } => None,
         };
         let copied = copied.filter(|bytes| bytes.len() <= COPIED_BYTES);
-        let header = encode_header(length, tag, class);
+        let header = encode_header(number, length, tag, class);
         let parts = [&header, prefix, copied.unwrap_or_default()];
         let frame = append(&mut self.fresh, fd, parts);
         let mut held = parts.iter().map(|part| part.len()).sum::<usize>() as u64;

@@ -70,10 +70,12 @@ fn messages_of_all_sizes_leave_in_order() {
     let mut reader = FrameReader::new(u64::MAX);
     let mut came = Vec::new();
     let mut left = messages.into_iter();
+    let mut pushed = 0;
     loop {
         // Some more while others wait, as a stream does.
         for message in left.by_ref().take(4) {
-            outbox.push(message).unwrap();
+            outbox.push(pushed % 3, message).unwrap();
+            pushed += 1;
         }
         outbox.commit();
         outbox
@@ -86,6 +88,8 @@ fn messages_of_all_sizes_leave_in_order() {
         };
         let mut input = &bytes[..len];
         while let Some(frame) = reader.read(&mut input).unwrap() {
+            let (number, frame) = frame;
+            assert_eq!(number as usize, came.len() % 3);
             came.push(match frame {
                 Incoming::Metadata(bytes) | Incoming::Control { bytes, .. } => {
                     (0, bytes.into_vec())

@@ -143,16 +143,16 @@ impl TcpConnection {
     }
 
     /// The socket goes to its group, unless the message is another one.
-    fn take_join(&mut self, message: Incoming) -> Result<Option<Incoming>> {
+    fn take_join(&mut self, (number, message): (u32, Incoming)) -> Result<Option<(u32, Incoming)>> {
         let Some(joins) = self.joins.take() else {
-            return Ok(Some(message));
+            return Ok(Some((number, message)));
         };
         let join = match &message {
             Incoming::Control { bytes, .. } => Feature::decode(Scheme::Tcp, bytes)?,
             _ => None,
         };
         let Some(Feature::Join(join)) = join else {
-            return Ok(Some(message));
+            return Ok(Some((number, message)));
         };
         let groups = joins.groups.upgrade().ok_or_else(|| {
             Error::disconnected("the listener has gone before every socket of the stream had come")
@@ -165,14 +165,15 @@ impl TcpConnection {
         ))
     }
 
-    /// The number of the socket that carries the body of a message.
-    fn socket_of(&self, seq: u32) -> usize {
-        usize::try_from(seq).unwrap_or(0) % self.sockets.len().max(1)
+    /// The index of the socket that carries the body of a message of the stream `number`.
+    fn socket_of(&self, number: u32, seq: u32) -> usize {
+        // Neighbours in a stream go to different sockets, and so do those of neighbouring streams.
+        usize::try_from(number.wrapping_add(seq)).unwrap_or(0) % self.sockets.len().max(1)
     }
 
-    /// The number of the socket that carries a tagged message.
-    fn socket_of_tag(&self, tag: u64) -> usize {
-        body_of_tag(tag).map_or(0, |(seq, _)| self.socket_of(seq))
+    /// The index of the socket that carries a tagged message of the stream `number`.
+    fn socket_of_tag(&self, number: u32, tag: u64) -> usize {
+        body_of_tag(tag).map_or(0, |(seq, _)| self.socket_of(number, seq))
     }
 
     fn ensure_open(&self) -> Result<()> {
@@ -187,7 +188,7 @@ impl TcpConnection {
         let channel = &socket.channel;
         let mut wanted = EventFlags::empty();
         // A body that waits to be posted would be reported on and on.
-        wanted.set(EventFlags::IN, !channel.is_waiting());
+        wanted.set(EventFlags::IN, channel.waiting().is_none());
         wanted.set(EventFlags::OUT, channel.is_full());
         if channel.has_ended() {
             let _ = epoll::delete(&watch.epoll, &channel.socket);
@@ -201,10 +202,12 @@ impl TcpConnection {
     }
 
     /// Checks that a message came over the socket where it belongs.
-    fn check(&self, index: usize, message: &Incoming) -> Result<()> {
+    fn check(&self, index: usize, number: u32, message: &Incoming) -> Result<()> {
         let belongs = match message {
-            Incoming::Body { seq, .. } | Incoming::GpuBody { seq, .. } => self.socket_of(*seq),
-            Incoming::Tagged { tag, .. } => self.socket_of_tag(*tag),
+            Incoming::Body { seq, .. } | Incoming::GpuBody { seq, .. } => {
+                self.socket_of(number, *seq)
+            }
+            Incoming::Tagged { tag, .. } => self.socket_of_tag(number, *tag),
             Incoming::Metadata(_) | Incoming::Control { .. } => 0,
         };
         if belongs == index {
@@ -217,7 +220,7 @@ impl TcpConnection {
         )))
     }
 
-    fn receive_next(&mut self) -> Result<Option<Incoming>> {
+    fn receive_next(&mut self) -> Result<Option<(u32, Incoming)>> {
         let count = self.sockets.len();
         let mut end = None;
         for index in (self.next..count).chain(0..self.next) {
@@ -226,12 +229,12 @@ impl TcpConnection {
             let ended = channel.has_ended();
             self.watch(index);
             match received {
-                Ok(Some(message)) => {
-                    self.check(index, &message)?;
+                Ok(Some((number, message))) => {
+                    self.check(index, number, &message)?;
                     // The others have their turn, so that none falls behind.
                     self.next = (index + 1) % count;
                     self.set_ending(None)?;
-                    return self.take_join(message);
+                    return self.take_join((number, message));
                 }
                 Ok(None) => {}
                 Err(error) if ended => end = Some(error),
@@ -265,15 +268,15 @@ impl Connection for TcpConnection {
         &self.identity
     }
 
-    fn queue(&mut self, message: Outgoing) -> Result<()> {
+    fn queue(&mut self, number: u32, message: Outgoing) -> Result<()> {
         self.ensure_open()?;
         let index = match &message {
             Outgoing::Tagged { tag, .. } | Outgoing::GpuBody { tag, .. } => {
-                self.socket_of_tag(*tag)
+                self.socket_of_tag(number, *tag)
             }
             Outgoing::Metadata { .. } | Outgoing::Control { .. } => 0,
         };
-        self.sockets[index].channel.queue(message)
+        self.sockets[index].channel.queue(number, message)
     }
 
     fn flush(&mut self) -> Result<bool> {
@@ -336,22 +339,22 @@ impl Connection for TcpConnection {
         }
     }
 
-    fn post_body(&mut self, body: ExpectedBody) {
-        let index = self.socket_of(body.seq);
+    fn post_body(&mut self, number: u32, body: ExpectedBody) {
+        let index = self.socket_of(number, body.seq);
         if let Some(socket) = self.sockets.get_mut(index) {
-            socket.channel.reader.post(body);
+            socket.channel.reader.post(number, body);
             self.watch(index);
         }
     }
 
-    fn forget_bodies(&mut self) {
+    fn forget_bodies(&mut self, number: u32) {
         for index in 0..self.sockets.len() {
-            self.sockets[index].channel.forget_bodies();
+            self.sockets[index].channel.forget_bodies(number);
             self.watch(index);
         }
     }
 
-    fn receive(&mut self) -> Result<Option<Incoming>> {
+    fn receive(&mut self) -> Result<Option<(u32, Incoming)>> {
         self.ensure_open()?;
         self.receive_next().inspect_err(|error| {
             self.over = Some(error.clone());
@@ -359,9 +362,8 @@ impl Connection for TcpConnection {
     }
 
     /// A body that waits on another socket than the first does not hold up its header.
-    fn is_waiting(&self) -> bool {
-        let first = self.sockets.first();
-        first.is_some_and(|socket| socket.channel.is_waiting())
+    fn waiting(&self) -> Option<u32> {
+        self.sockets.first()?.channel.waiting()
     }
 
     fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {

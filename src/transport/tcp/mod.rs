@@ -135,7 +135,7 @@ fn join(sockets: &mut [WatchedSocket]) -> Result<()> {
         };
         let bytes = Feature::Join(join).encode();
         let channel = &mut socket.channel;
-        channel.queue(Outgoing::Control { bytes, fd: None })?;
+        channel.queue(0, Outgoing::Control { bytes, fd: None })?;
         channel.flush()?;
     }
     Ok(())

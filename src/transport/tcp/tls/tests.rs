@@ -91,7 +91,9 @@ impl Pair {
     fn carry(&mut self, bytes: &[u8], room: usize) -> Result<Vec<u8>, Errno> {
         let mut outbox = Outbox::default();
         let payload = Payload::Bytes(Bytes::from_slice(bytes));
-        outbox.push(Outgoing::Tagged { tag: 7, payload }).unwrap();
+        outbox
+            .push(0, Outgoing::Tagged { tag: 7, payload })
+            .unwrap();
         outbox.commit();
         let mut came = Vec::new();
         let mut to = vec![0; room];
@@ -165,7 +167,9 @@ fn a_changed_bit_is_noticed() {
         let mut pair = pair();
         let mut outbox = Outbox::default();
         let payload = Payload::Bytes(Bytes::from_slice(&bytes(100)));
-        outbox.push(Outgoing::Tagged { tag: 7, payload }).unwrap();
+        outbox
+            .push(0, Outgoing::Tagged { tag: 7, payload })
+            .unwrap();
         outbox.commit();
         let (through, end) = UnixStream::pair().unwrap();
         pair.client.0.write(through.as_fd(), &mut outbox).unwrap();

@@ -292,8 +292,11 @@ impl Connection for UcxConnection {
         &self.identity
     }
 
-    fn queue(&mut self, message: Outgoing) -> Result<()> {
+    fn queue(&mut self, number: u32, message: Outgoing) -> Result<()> {
         self.ensure_usable()?;
+        if number > 0 {
+            return Err(Error::unsupported("ucx carries one stream at a time"));
+        }
         self.send_now(message)
     }
 
@@ -319,7 +322,7 @@ impl Connection for UcxConnection {
         self.queued_bytes == 0 && self.has_left()
     }
 
-    fn post_body(&mut self, body: ExpectedBody) {
+    fn post_body(&mut self, _: u32, body: ExpectedBody) {
         if self.ensure_usable().is_err() {
             return;
         }
@@ -353,15 +356,15 @@ impl Connection for UcxConnection {
         }
     }
 
-    fn forget_bodies(&mut self) {
+    fn forget_bodies(&mut self, _: u32) {
         self.tagged.clear(self.link.as_mut());
         if let Some(pulls) = &mut self.pulls {
             pulls.clear();
         }
     }
 
-    fn receive(&mut self) -> Result<Option<Incoming>> {
-        self.next()
+    fn receive(&mut self) -> Result<Option<(u32, Incoming)>> {
+        Ok(self.next()?.map(|message| (0, message)))
     }
 
     fn wake(&mut self) {
