@@ -5,6 +5,7 @@
 //! goes on without. The state machines never see one of these messages.
 
 use crate::error::{Error, Result};
+use crate::transport::connection::ConnectionEnd;
 
 /// Most sockets of one connection over tcp.
 pub const MAX_SOCKETS: u16 = 64;
@@ -13,6 +14,7 @@ pub const MAX_SOCKETS: u16 = 64;
 const JOIN_KIND: u8 = 8;
 const RING_KIND: u8 = 10;
 const CHECKSUMS_KIND: u8 = 22;
+const CLIENT_RING_KIND: u8 = 24;
 
 /// The transports that have such messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,10 +32,10 @@ pub enum Scheme {
 pub enum Feature {
     /// tcp: the first message on each of several sockets of one connection.
     Join(Join),
-    /// shm, from a client: it takes a ring.
-    AskRing,
-    /// shm, from a server: a ring of so many bytes, with its descriptor.
-    Ring(u64),
+    /// shm, from a client: it takes a ring for the frames of this end.
+    AskRing(ConnectionEnd),
+    /// shm, from a server: a ring of so many bytes for the frames of this end, with its descriptor.
+    Ring(ConnectionEnd, u64),
     /// Every later message of the sender's has a checksum (rule E8).
     Checksums,
 }
@@ -64,9 +66,9 @@ impl Feature {
                 bytes.extend_from_slice(&count.to_le_bytes());
                 bytes
             }
-            Self::AskRing => vec![RING_KIND],
-            Self::Ring(length) => {
-                let mut bytes = vec![RING_KIND];
+            Self::AskRing(writer) => vec![ring_kind(writer)],
+            Self::Ring(writer, length) => {
+                let mut bytes = vec![ring_kind(writer)];
                 bytes.extend_from_slice(&length.to_le_bytes());
                 bytes
             }
@@ -82,10 +84,18 @@ impl Feature {
         };
         let feature = match (scheme, kind, content) {
             (Scheme::Tcp, JOIN_KIND, _) => Join::decode(content).map(Self::Join),
-            (Scheme::Shm, RING_KIND, []) => Some(Self::AskRing),
-            (Scheme::Shm, RING_KIND, _) => {
-                let length = content.try_into().ok().map(u64::from_le_bytes);
-                length.map(Self::Ring)
+            (Scheme::Shm, RING_KIND | CLIENT_RING_KIND, _) => {
+                let writer = match kind {
+                    RING_KIND => ConnectionEnd::Server,
+                    _ => ConnectionEnd::Client,
+                };
+                match content {
+                    [] => Some(Self::AskRing(writer)),
+                    _ => {
+                        let length = content.try_into().ok().map(u64::from_le_bytes);
+                        length.map(|length| Self::Ring(writer, length))
+                    }
+                }
             }
             (Scheme::Any, CHECKSUMS_KIND, _) => content.is_empty().then_some(Self::Checksums),
             _ => return Ok(None),
@@ -97,7 +107,10 @@ impl Feature {
                     "21 bytes, a count from 2 to 64, and an index below that",
                 ),
                 CHECKSUMS_KIND => ("CHECKSUMS", "1 byte"),
-                _ => ("RING", "1 byte from a client, and 9 bytes from a server"),
+                _ => (
+                    "RING or CLIENT_RING",
+                    "1 byte from a client, and 9 bytes from a server",
+                ),
             };
             Error::protocol(format!(
                 // Rule E3.
@@ -107,9 +120,17 @@ impl Feature {
         })
     }
 
-    /// Whether a control message is a RING that a server sends, which brings a descriptor.
+    /// Whether a control message is a RING or CLIENT_RING that a server sends, which brings a
+    /// descriptor.
     pub fn is_ring_with_descriptor(message: &[u8]) -> bool {
-        message.first() == Some(&RING_KIND) && message.len() > 1
+        matches!(message, [RING_KIND | CLIENT_RING_KIND, _, ..])
+    }
+}
+
+fn ring_kind(writer: ConnectionEnd) -> u8 {
+    match writer {
+        ConnectionEnd::Server => RING_KIND,
+        ConnectionEnd::Client => CLIENT_RING_KIND,
     }
 }
 

@@ -12,15 +12,17 @@ const JOIN: Join = Join {
 fn messages_are_read_as_they_were_written() {
     for (scheme, feature, length) in [
         (Scheme::Tcp, Feature::Join(JOIN), 21),
-        (Scheme::Shm, Feature::AskRing, 1),
-        (Scheme::Shm, Feature::Ring(69_632), 9),
+        (Scheme::Shm, Feature::AskRing(ConnectionEnd::Server), 1),
+        (Scheme::Shm, Feature::AskRing(ConnectionEnd::Client), 1),
+        (Scheme::Shm, Feature::Ring(ConnectionEnd::Server, 69_632), 9),
+        (Scheme::Shm, Feature::Ring(ConnectionEnd::Client, 69_632), 9),
         (Scheme::Any, Feature::Checksums, 1),
     ] {
         let bytes = feature.encode();
         assert_eq!(bytes.len(), length);
         assert_eq!(Feature::decode(scheme, &bytes).unwrap(), Some(feature));
         assert_eq!(Control::decode(&bytes).unwrap(), None);
-        let brings = matches!(feature, Feature::Ring(_));
+        let brings = matches!(feature, Feature::Ring(..));
         assert_eq!(Feature::is_ring_with_descriptor(&bytes), brings);
     }
     let join = Feature::Join(JOIN).encode();
@@ -34,7 +36,8 @@ fn messages_are_read_as_they_were_written() {
 fn malformed_messages_are_refused() {
     for (scheme, feature) in [
         (Scheme::Tcp, Feature::Join(JOIN)),
-        (Scheme::Shm, Feature::Ring(1)),
+        (Scheme::Shm, Feature::Ring(ConnectionEnd::Server, 1)),
+        (Scheme::Shm, Feature::Ring(ConnectionEnd::Client, 1)),
         (Scheme::Any, Feature::Checksums),
     ] {
         let mut longer = feature.encode();

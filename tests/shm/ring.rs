@@ -35,8 +35,9 @@ use crate::{
     until_error,
 };
 
-/// RING, and the length of a ring.
+/// RING and CLIENT_RING, and the length of a ring.
 const RING: u8 = 10;
+const CLIENT_RING: u8 = 24;
 const FILE_BYTES: u64 = 69_632;
 /// A frame that moves the next frame to the other place.
 const SWITCH: u8 = 3;
@@ -49,22 +50,59 @@ pub fn ring_frame() -> Vec<u8> {
     frame(2, 0, &[&[RING][..], &FILE_BYTES.to_le_bytes()].concat())
 }
 
-/// Both ends of a connection that has a ring.
-fn with_ring() -> (Box<dyn Listener>, Box<dyn Connection>, Box<dyn Connection>) {
+/// Whose frames a ring is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    Server,
+    Client,
+}
+
+const WRITERS: [Writer; 2] = [Writer::Server, Writer::Client];
+
+/// A connection that has a ring: the writer's end, and the reader's.
+struct WithRing {
+    _listener: Box<dyn Listener>,
+    writer: Box<dyn Connection>,
+    reader: Box<dyn Connection>,
+}
+
+fn with_ring(writer: Writer) -> WithRing {
     let name = name();
     let mut listener = listen(&format!("@{name}")).unwrap();
     let mut client = connect(&name);
     let mut server = listener.accept().unwrap().expect("a connection");
     for number in 0..BEFORE_RING {
-        server.send(control(number)).unwrap();
-        assert!(next(client.as_mut()).is_ok());
+        if writer == Writer::Server {
+            server.send(control(number)).unwrap();
+            assert!(next(client.as_mut()).is_ok());
+        } else {
+            server.begin_stream(0);
+            client.send(metadata()).unwrap();
+            assert!(next(server.as_mut()).is_ok());
+        }
     }
     // The request for the ring is sent with the next message.
     client.send(control(0)).unwrap();
     assert!(next(server.as_mut()).is_ok());
     server.send(control(0)).unwrap();
     assert!(next(client.as_mut()).is_ok());
-    (listener, server, client)
+    let (writer, reader) = match writer {
+        Writer::Server => (server, client),
+        Writer::Client => (client, server),
+    };
+    WithRing {
+        _listener: listener,
+        writer,
+        reader,
+    }
+}
+
+/// A message that counts towards the client's ring.
+fn metadata() -> Outgoing {
+    Outgoing::Metadata {
+        prefix: [0; 5],
+        header: None,
+    }
 }
 
 fn connect(name: &str) -> Box<dyn Connection> {
@@ -112,14 +150,18 @@ fn number(message: &Incoming) -> u32 {
     u32::from_le_bytes(bytes.try_into().unwrap())
 }
 
-/// Small frames, frames larger than the ring, and frames with a descriptor, to a client that looks
-/// and sleeps in turn: all arrive in order, and none is left in the ring of a sleeping client.
+/// Small frames, frames larger than the ring, and frames with a descriptor, to a reader that looks
+/// and sleeps in turn: all arrive in order, and none is left in the ring of a sleeping reader.
 #[test]
 fn one_order_whichever_way_the_frames_go() {
     let region = Region::create(4096, "dipc-test").unwrap();
-    for seed in 0..20 {
+    for (seed, which) in (0..20).flat_map(|seed| WRITERS.map(|which| (seed, which))) {
         let mut random = fastrand::Rng::with_seed(seed);
-        let (_listener, mut server, mut client) = with_ring();
+        let WithRing {
+            writer: mut server,
+            reader: mut client,
+            ..
+        } = with_ring(which);
         let (mut sent, mut came) = (0_u32, 0);
         while came < 2000 {
             match random.u32(0..10) {
@@ -178,28 +220,66 @@ fn tagged(number: u32, len: usize) -> Outgoing {
     }
 }
 
-/// `docs/performance.md`: an awake client gets small messages without a system call.
+/// `docs/performance.md`: an awake reader gets small messages without a system call.
 #[test]
-fn nothing_goes_through_the_socket_while_the_client_looks() {
-    let (_listener, mut server, mut client) = with_ring();
-    client.wake();
-    // The first message on the socket switches to the ring.
-    server.send(control(7)).unwrap();
-    assert_eq!(number(&next(client.as_mut()).unwrap()), 7);
-    for round in 0..5000 {
-        server.send(control(round)).unwrap();
-        assert!(!ready(&client.identity().readiness.clone().fd));
-        assert_eq!(number(&client.receive_any().unwrap().unwrap()), round);
+fn nothing_goes_through_the_socket_while_the_reader_looks() {
+    for which in WRITERS {
+        let WithRing {
+            _listener,
+            mut writer,
+            mut reader,
+        } = with_ring(which);
+        reader.wake();
+        // The first message on the socket switches to the ring.
+        writer.send(control(7)).unwrap();
+        assert_eq!(number(&next(reader.as_mut()).unwrap()), 7);
+        for round in 0..5000 {
+            writer.send(control(round)).unwrap();
+            assert!(!ready(&reader.identity().readiness.clone().fd));
+            assert_eq!(number(&reader.receive_any().unwrap().unwrap()), round);
+        }
+        // Each message wakes the sleeping reader.
+        assert!(!reader.doze());
+        writer.send(control(1)).unwrap();
+        assert!(ready(&reader.identity().readiness.clone().fd));
+        assert_eq!(number(&reader.receive_any().unwrap().unwrap()), 1);
+        // The end wakes it too.
+        drop(writer);
+        let (_, error) = until_error(reader.as_mut());
+        assert_eq!(error.status(), Status::Disconnected);
     }
-    // Each message wakes the sleeping client.
-    assert!(!client.doze());
-    server.send(control(1)).unwrap();
-    assert!(ready(&client.identity().readiness.clone().fd));
-    assert_eq!(number(&client.receive_any().unwrap().unwrap()), 1);
-    // The end wakes it too.
-    drop(server);
-    let (_, error) = until_error(client.as_mut());
-    assert_eq!(error.status(), Status::Disconnected);
+}
+
+/// `docs/wire.md`, "A ring": each direction has its own, and both can be in use.
+#[test]
+fn both_directions_have_a_ring() {
+    let WithRing {
+        _listener,
+        writer: mut client,
+        reader: mut server,
+    } = with_ring(Writer::Client);
+    for number in 0..BEFORE_RING {
+        server.send(control(number)).unwrap();
+        assert!(next(client.as_mut()).is_ok());
+    }
+    client.send(control(0)).unwrap();
+    assert!(next(server.as_mut()).is_ok());
+    server.send(control(0)).unwrap();
+    assert!(next(client.as_mut()).is_ok());
+    server.wake();
+    client.wake();
+    for round in 0..1000 {
+        for (from, to) in [(&mut client, &mut server)] {
+            from.send(control(round)).unwrap();
+            assert_eq!(number(&next(to.as_mut()).unwrap()), round);
+            to.send(control(round + 1)).unwrap();
+            assert_eq!(number(&next(from.as_mut()).unwrap()), round + 1);
+        }
+        if round > 0 {
+            assert!(!ready(&client.identity().readiness.clone().fd));
+            assert!(!ready(&server.identity().readiness.clone().fd));
+        }
+    }
 }
 
 /// Rule E1, and "A ring" in `docs/wire.md`: only a client that asked gets a RING. A client with few
@@ -281,8 +361,8 @@ impl Bare {
     }
 }
 
-/// Reads one RING with its descriptor.
-fn take_ring(peer: &UnixStream) -> Bare {
+/// Reads one RING or CLIENT_RING with its descriptor.
+fn take_ring(peer: &UnixStream, kind: u8) -> Bare {
     let mut bytes = [0; 33];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -294,7 +374,7 @@ fn take_ring(peer: &UnixStream) -> Bare {
         _ => None,
     });
     let fd = fds.next().expect("a descriptor");
-    assert_eq!(bytes[24], RING);
+    assert_eq!(bytes[24], kind);
     assert_eq!(bytes[25..], FILE_BYTES.to_le_bytes());
     Bare::map(fd)
 }
@@ -309,7 +389,7 @@ fn a_client_that_writes_nonsense_is_cut() {
         peer.write_all(&frame(2, 0, &[200, 1, 0, 0, 0])).unwrap();
         assert_eq!(number(&next(connection.as_mut()).unwrap()), 1);
         connection.flush().unwrap();
-        let ring = take_ring(&peer);
+        let ring = take_ring(&peer, RING);
         ring.awake().store(u32::MAX, Ordering::SeqCst);
         ring.position(64).store(read, Ordering::SeqCst);
         let failed = (0..10_000).find_map(|at| connection.send(control(at)).err());
@@ -317,12 +397,35 @@ fn a_client_that_writes_nonsense_is_cut() {
         assert_eq!(error.status(), Status::Protocol, "{error}");
         assert!(error.text().contains("position"), "{error}");
     }
-    // So does a client that asks twice, or sends a ring.
+    // So does a client that puts nonsense into the ring of its own frames.
+    for (written, text) in [
+        (65_537, "a ring that holds 65536"),
+        (u64::MAX, "a ring that holds 65536"),
+        (30, "does not speak this protocol"),
+    ] {
+        let (mut connection, mut peer) = bare_peer();
+        peer.write_all(&frame(2, 0, &[CLIENT_RING])).unwrap();
+        peer.write_all(&frame(2, 0, &[200, 1, 0, 0, 0])).unwrap();
+        assert_eq!(number(&next(connection.as_mut()).unwrap()), 1);
+        connection.flush().unwrap();
+        let ring = take_ring(&peer, CLIENT_RING);
+        ring.put(b"GET /lineitem HTTP/1.1\r\nHost: x\r\n\r\n");
+        ring.position(0).store(written, Ordering::SeqCst);
+        peer.write_all(&frame(SWITCH, 0, &[])).unwrap();
+        let (_, error) = until_error(connection.as_mut());
+        assert_eq!(error.status(), Status::Protocol, "{error}");
+        assert!(error.text().contains(text), "{error}");
+    }
+    // And one that asks twice, or sends a ring.
     let region = Region::create(4096, "dipc-test").unwrap();
     let own = [&[RING][..], &FILE_BYTES.to_le_bytes()].concat();
-    for second in [&[RING][..], &own] {
+    for (kind, second) in [
+        (RING, &[RING][..]),
+        (RING, &own),
+        (CLIENT_RING, &[CLIENT_RING]),
+    ] {
         let (mut connection, mut peer) = bare_peer();
-        peer.write_all(&frame(2, 0, &[RING])).unwrap();
+        peer.write_all(&frame(2, 0, &[kind])).unwrap();
         if second.len() > 1 {
             // If the system bars descriptors, the server does not see it.
             let sent = try_send_with(&peer, &frame(2, 0, second), &[region.fd().as_fd()]);

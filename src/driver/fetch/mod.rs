@@ -343,9 +343,12 @@ impl Fetch {
     /// The consumer goes on with something else. Rule Q11: a server reads a client's stream
     /// meanwhile.
     pub fn leave(&mut self) {
-        if self.bell.is_some() || self.source != StreamSource::Server {
+        // The other holder may sleep on the descriptors, which have to tell of what comes. The I/O
+        // thread looks for itself when it stands in.
+        let is_shared = self.bell.is_some();
+        if is_shared || self.source != StreamSource::Server {
             for (_, connection) in self.connections.iter_mut() {
-                connection.step_to_host(|end, _| end.doze());
+                connection.step_to_host(|end, _| is_shared && end.doze());
             }
         }
     }

@@ -390,7 +390,7 @@ impl Control {
             PENDING => ("PENDING", Self::pending(payload)),
             STREAMS => ("STREAMS", Self::streams(payload)),
             // Rule E3: unknown kinds are ignored. The transports themselves read 8 (JOIN), 10
-            // (RING) and 22 (CHECKSUMS).
+            // (RING), 22 (CHECKSUMS) and 24 (CLIENT_RING).
             _ => return Ok(None),
         };
         message.map(Some).ok_or_else(|| {

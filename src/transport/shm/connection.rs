@@ -13,7 +13,7 @@ use crate::transport::features::{Feature, Scheme};
 use crate::transport::lend::{ByDescriptor, PeerProcess, RegionPool, RegionTable};
 use crate::transport::shm::descriptors::DescriptorReader;
 use crate::transport::shm::process;
-use crate::transport::shm::ring::{FILE_BYTES, RingReader, RingWriter};
+use crate::transport::shm::ring::{FILE_BYTES, RingMapping, RingReader, RingWriter};
 use crate::transport::stream::Channel;
 use crate::transport::{
     BodyWays, Connection, ConnectionReadiness, Identity, Incoming, LinkOptions, MemoryBudget,
@@ -32,19 +32,23 @@ pub struct ShmConnection {
     pool: Arc<RegionPool>,
     /// What memory of ours for the peer counts against.
     budget: Arc<MemoryBudget>,
-    /// This end accepted the connection.
-    is_server: bool,
-    /// Client: the server may send REGION and RING (rule E1).
+    end: ConnectionEnd,
+    /// The peer may send REGION and RING (rule E1).
     extension: bool,
-    ring: RingProgress,
-    /// Client: it looks for messages ([`Connection::wake`]).
+    /// A stream of the peer's may come.
+    takes_stream: bool,
+    /// Of the server's frames.
+    server_ring: RingProgress,
+    /// Of the client's frames.
+    client_ring: RingProgress,
+    /// It looks for messages ([`Connection::wake`]).
     awake: bool,
 }
 
-/// What is still to happen about the ring.
+/// What is still to happen about a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RingProgress {
-    /// Client: it asks once so many messages more have come.
+    /// Client: it asks once there were so many messages more.
     AfterMessages(u32),
     /// Client: it has asked.
     Asked,
@@ -57,8 +61,8 @@ enum RingProgress {
 /// Bytes that a ring counts for, and the length that RING names.
 const RING_FILE_BYTES: u64 = FILE_BYTES as u64;
 
-/// Messages after which a client asks for a ring: some ten streams of a small table, or a stream of
-/// thirty batches. A connection on which less happens, of which there may be thousands, costs no
+/// Messages of an end after which the client asks for the ring of its frames: some ten streams of a
+/// small table, or a stream of thirty batches. A connection on which less happens, of which there may be thousands, costs no
 /// such memory.
 const MESSAGES_BEFORE_RING: u32 = 64;
 
@@ -97,6 +101,7 @@ impl ShmConnection {
         let watched = Arc::clone(&socket) as _;
         let mut channel = Channel::new(watched, peer.shown(), unexpected, Box::new(reader));
         let ring = match end {
+            // Before the server is known as one of libdipc's.
             ConnectionEnd::Client => RingProgress::Settled,
             ConnectionEnd::Server => RingProgress::MayBeAsked,
         };
@@ -124,9 +129,11 @@ impl ShmConnection {
             regions: RegionTable::of_peer(peer.uid, &options.receiving.mappings),
             pool: Arc::new(pool),
             budget: lending.budget,
-            is_server: end == ConnectionEnd::Server,
-            extension: false,
-            ring,
+            end,
+            extension: end == ConnectionEnd::Server,
+            takes_stream: false,
+            server_ring: ring,
+            client_ring: ring,
             awake: false,
         })
     }
@@ -137,93 +144,122 @@ impl ShmConnection {
         let mut options = options.clone();
         options.access.any_user = true;
         let mut connection = Self::new(socket, &options, ConnectionEnd::Server)?;
-        connection.ring = RingProgress::Settled;
+        connection.server_ring = RingProgress::Settled;
+        connection.client_ring = RingProgress::Settled;
         Ok(connection)
     }
 
-    /// Client: the server is one of libdipc's. It is to be asked for a ring once some messages have
-    /// come.
+    /// Client: the server is one of libdipc's. It is to be asked for rings once there were some
+    /// messages.
     pub fn speak_extension(&mut self) {
         self.extension = true;
-        self.ring = RingProgress::AfterMessages(MESSAGES_BEFORE_RING);
+        self.server_ring = RingProgress::AfterMessages(MESSAGES_BEFORE_RING);
+        self.client_ring = self.server_ring;
     }
 
-    /// Client: counts a message that came, and asks for a ring in time: with what is sent next.
-    fn count_to_ring(&mut self) {
-        let RingProgress::AfterMessages(left) = self.ring else {
+    /// The ring of the frames of `writer`.
+    fn ring_of(&mut self, writer: ConnectionEnd) -> &mut RingProgress {
+        match writer {
+            ConnectionEnd::Server => &mut self.server_ring,
+            ConnectionEnd::Client => &mut self.client_ring,
+        }
+    }
+
+    /// Client: counts a message of `writer`, and asks for the ring of its frames in time: with what
+    /// is sent next.
+    fn count_to_ring(&mut self, writer: ConnectionEnd) {
+        let ring = self.ring_of(writer);
+        let RingProgress::AfterMessages(left) = *ring else {
             return;
         };
         if left > 1 {
-            self.ring = RingProgress::AfterMessages(left - 1);
+            *ring = RingProgress::AfterMessages(left - 1);
             return;
         }
-        self.ring = RingProgress::Settled;
+        *ring = RingProgress::Settled;
         // Without a descriptor there is no ring.
         if rustix::io::fcntl_dupfd_cloexec(&self.socket, 0).is_ok() {
-            self.ring = RingProgress::Asked;
-            self.channel.wire.take_descriptors(true);
+            *self.ring_of(writer) = RingProgress::Asked;
+            self.settle_descriptors();
             // Where that fails the connection is over, as reading and writing will tell.
-            let _ = self.channel.queue(0, message(Feature::AskRing, None));
+            let _ = (self.channel).queue(0, message(Feature::AskRing(writer), None));
         }
+    }
+
+    /// Takes descriptors while REGION or a ring may come.
+    fn settle_descriptors(&mut self) {
+        let rings = [self.server_ring, self.client_ring];
+        let takes = (self.takes_stream && self.extension) || rings.contains(&RingProgress::Asked);
+        self.channel.wire.take_descriptors(takes);
     }
 
     /// A client asks for a ring, or a server brings it.
     fn handle_ring(&mut self, feature: Feature, fd: Option<OwnedFd>) -> Result<()> {
-        match (
-            std::mem::replace(&mut self.ring, RingProgress::Settled),
-            feature,
-        ) {
-            (RingProgress::MayBeAsked, Feature::AskRing) => self.give_ring(),
-            (RingProgress::Asked, Feature::Ring(RING_FILE_BYTES)) => self.take_ring(fd),
+        let (Feature::AskRing(writer) | Feature::Ring(writer, _)) = feature else {
+            return Ok(());
+        };
+        let progress = std::mem::replace(self.ring_of(writer), RingProgress::Settled);
+        match (progress, feature) {
+            (RingProgress::MayBeAsked, Feature::AskRing(_)) => self.give_ring(writer),
+            (RingProgress::Asked, Feature::Ring(_, RING_FILE_BYTES)) => self.take_ring(writer, fd),
             _ => Err(Error::protocol(format!(
-                "the peer sent a RING that makes no sense: a client asks once, and a server \
-                 answers once, with a ring of {RING_FILE_BYTES} bytes"
+                "the peer sent a RING that makes no sense: a client asks once for each, and a \
+                 server answers once, with a ring of {RING_FILE_BYTES} bytes"
             ))),
         }
     }
 
-    /// Client: maps the ring. The server puts nothing into a ring of which no client says that it
-    /// is awake, so everything goes on through the socket if there is no room for the ring here.
-    fn take_ring(&mut self, fd: Option<OwnedFd>) -> Result<()> {
+    /// Client: maps a ring. Nobody puts anything into a ring whose reader does not say that it is
+    /// awake, so everything goes on through the socket if there is no room for the ring here.
+    fn take_ring(&mut self, writer: ConnectionEnd, fd: Option<OwnedFd>) -> Result<()> {
         let Some(fd) = fd else {
             tracing::debug!("everything goes through the socket: no descriptor is left for a ring");
             return Ok(());
         };
-        let mut reader = match RingReader::map(&fd) {
-            Ok(reader) => reader,
+        match RingMapping::of_server(&fd) {
+            Ok(memory) => self.use_ring(writer, memory),
             Err(error) if error.status() == Status::OutOfMemory => {
                 tracing::debug!("everything goes through the socket: {error}");
-                return Ok(());
             }
             Err(error) => return Err(error),
-        };
-        if self.awake {
-            reader.wake();
         }
-        self.channel.reader.allow_switches();
-        self.channel.wire.set_reader(reader);
         Ok(())
     }
 
     /// Server: makes a ring. Without one everything goes on through the socket.
-    fn give_ring(&mut self) -> Result<()> {
+    fn give_ring(&mut self, writer: ConnectionEnd) -> Result<()> {
         let made = self.budget.charge(RING_FILE_BYTES).and_then(|charge| {
-            let writer = RingWriter::new()?;
-            writer.file.charge(Box::new(charge));
-            Ok(writer)
+            let memory = RingMapping::make()?;
+            let file = memory.file().map(|file| {
+                file.charge(Box::new(charge));
+                file.give(self.whom.as_ref())
+            });
+            Ok((memory, file))
         });
         match made {
-            Ok(writer) => {
-                let fd = writer.file.give(self.whom.as_ref());
-                self.channel.wire.set_writer(writer);
-                self.channel
-                    .queue(0, message(Feature::Ring(RING_FILE_BYTES), Some(fd)))
+            Ok((memory, file)) => {
+                self.use_ring(writer, memory);
+                let ring = Feature::Ring(writer, RING_FILE_BYTES);
+                self.channel.queue(0, message(ring, file))
             }
             Err(error) => {
                 tracing::debug!("a client that asked for a ring gets none: {error}");
                 Ok(())
             }
         }
+    }
+
+    /// The frames of `writer` use the ring from now on.
+    fn use_ring(&mut self, writer: ConnectionEnd, memory: RingMapping) {
+        if writer == self.end {
+            return self.channel.wire.set_writer(RingWriter::new(memory));
+        }
+        let mut reader = RingReader::new(memory);
+        if self.awake {
+            reader.wake();
+        }
+        self.channel.reader.allow_switches();
+        self.channel.wire.set_reader(reader);
     }
 }
 
@@ -238,6 +274,9 @@ impl Connection for ShmConnection {
     }
 
     fn queue(&mut self, number: u32, message: Outgoing) -> Result<()> {
+        if matches!(message, Outgoing::Metadata { .. }) {
+            self.count_to_ring(ConnectionEnd::Client);
+        }
         self.channel.queue(number, message)
     }
 
@@ -251,17 +290,14 @@ impl Connection for ShmConnection {
 
     fn begin_stream(&mut self, early_bytes: u64) {
         self.channel.reader.expect_stream(Some(early_bytes));
-        if self.is_server || self.extension {
-            self.channel.wire.take_descriptors(true);
-        }
+        self.takes_stream = true;
+        self.settle_descriptors();
     }
 
     fn end_stream(&mut self) {
         self.channel.reader.expect_stream(None);
-        // The ring may still come.
-        if self.ring != RingProgress::Asked {
-            self.channel.wire.take_descriptors(false);
-        }
+        self.takes_stream = false;
+        self.settle_descriptors();
     }
 
     fn post_body(&mut self, number: u32, body: ExpectedBody) {
@@ -281,7 +317,7 @@ impl Connection for ShmConnection {
         let mut received = self.channel.receive();
         while let Ok(Some((0, Incoming::Control { bytes, fd }))) = &mut received {
             let handled = match Feature::decode(Scheme::Shm, bytes) {
-                Ok(Some(feature @ (Feature::AskRing | Feature::Ring(_)))) => {
+                Ok(Some(feature @ (Feature::AskRing(_) | Feature::Ring(..)))) => {
                     self.handle_ring(feature, fd.take())
                 }
                 Ok(_) => break,
@@ -296,7 +332,7 @@ impl Connection for ShmConnection {
             };
         }
         if matches!(received, Ok(Some(_))) {
-            self.count_to_ring();
+            self.count_to_ring(ConnectionEnd::Server);
         }
         received
     }

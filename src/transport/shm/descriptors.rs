@@ -43,9 +43,9 @@ pub struct DescriptorReader {
     waiting: VecDeque<Descriptor>,
     /// Descriptors that came with the last read.
     came: usize,
-    /// The server's end of a ring, and whether the next frame goes there.
+    /// This end's part in the ring of its own frames, and whether the next frame goes there.
     writer: Option<(RingWriter, FramePlace)>,
-    /// The client's end of one.
+    /// The same in the ring of the peer's frames.
     reader: Option<RingReader>,
 }
 
@@ -114,23 +114,23 @@ impl DescriptorReader {
         Ok(message.bytes)
     }
 
-    /// The server's end of the ring, once the client is told of it.
+    /// The ring of this end's frames, once the peer knows of the ring.
     pub fn set_writer(&mut self, writer: RingWriter) {
         self.writer = Some((writer, FramePlace::Socket));
     }
 
-    /// The client's end of the ring.
+    /// The ring of the peer's frames.
     pub fn set_reader(&mut self, reader: RingReader) {
         self.reader = Some(reader);
     }
 
-    /// The client's end of the ring.
+    /// This end's part in the ring of the peer's frames.
     pub fn reader(&mut self) -> Option<&mut RingReader> {
         self.reader.as_mut()
     }
 }
 
-/// Puts a frame into the ring, if there is room for it and two SWITCHes: one wakes the client, and
+/// Puts a frame into the ring, if there is room for it and two SWITCHes: one wakes the reader, and
 /// one precedes what then goes through the socket.
 fn put(writer: &mut RingWriter, frame: &OutFrame) -> Result<bool> {
     let len = frame.runs().map(<[u8]>::len).sum::<usize>();
@@ -231,7 +231,7 @@ impl Wire for DescriptorReader {
         self.waiting.clear();
     }
 
-    /// The ring takes what it can while the client looks there, up to the first frame that has to
+    /// The ring takes what it can while the peer looks there, up to the first frame that has to
     /// go through the socket.
     fn divert(&mut self, outbox: &mut Outbox) -> Result<()> {
         let Some((writer, place)) = self.writer.as_mut().filter(|_| outbox.fresh().is_some())
@@ -241,7 +241,7 @@ impl Wire for DescriptorReader {
         };
         let awake = writer.is_awake();
         if *place == FramePlace::Socket {
-            // What is before it must be seen to leave, or the client would wait for the socket.
+            // What is before it must be seen to leave, or the peer would wait for the socket.
             let Some(first) = outbox.fresh().filter(|_| awake && outbox.is_flushed()) else {
                 outbox.commit();
                 return Ok(());

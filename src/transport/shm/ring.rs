@@ -1,19 +1,20 @@
-//! A ring of bytes in shared memory, beside the socket: the server's messages reach a client that
-//! looks for them without a system call.
+//! A ring of bytes in shared memory, beside the socket: messages of one end, the writer, reach the
+//! other, the reader, without a system call while the reader looks for them.
 //!
-//! **Who has one.** A client asks for a ring once enough messages have come. The server makes it, a
-//! sealed memfd, and sends its descriptor (RING, `docs/wire.md`). Only the server puts frames
-//! there.
+//! **Who has one.** Each direction has a ring of its own. A client asks for the ring of the server's
+//! messages once enough of those have come, and for the ring of its own once it has sent enough
+//! (RING and CLIENT_RING, `docs/wire.md`). The server makes both, sealed memfds, and sends their
+//! descriptors.
 //!
 //! **Order.** The frames are those of the socket. A SWITCH says that the next frame is in the other
-//! place; so there is one order, and each frame is in one place whole. The server uses the ring
-//! while the client is awake, and the socket for all else: while the client sleeps, for frames that
-//! bring a descriptor, for frames that do not fit. A byte on the socket wakes a sleeping client.
+//! place; so there is one order, and each frame is in one place whole. The writer uses the ring
+//! while the reader is awake, and the socket for all else: while the reader sleeps, for frames that
+//! bring a descriptor, for frames that do not fit. A byte on the socket wakes a sleeping reader.
 //!
-//! **No wake-up is lost.** Before it sleeps, the client clears `awake` and then looks at the ring
-//! once more. The server moves `written` and then looks at `awake`. A full fence stands between the
-//! two steps on both sides, so that one of them sees the other: the client finds the frame, or the
-//! server wakes it by a SWITCH there and back. `ring_model.rs` has loom try [`Positions`] in every
+//! **No wake-up is lost.** Before it sleeps, the reader clears `awake` and then looks at the ring
+//! once more. The writer moves `written` and then looks at `awake`. A full fence stands between the
+//! two steps on both sides, so that one of them sees the other: the reader finds the frame, or the
+//! writer wakes it by a SWITCH there and back. `ring_model.rs` has loom try [`Positions`] in every
 //! order of the steps.
 //!
 //! **Trust.** A position is read once and then checked. Each side goes by its own copy of the
@@ -36,7 +37,7 @@ const DATA_OFFSET: usize = 4096;
 /// Bytes of the whole file.
 pub const FILE_BYTES: usize = DATA_OFFSET + CAPACITY;
 
-/// The seals that the client insists on. (It writes to the ring, so that writing is not sealed.)
+/// The seals that the client insists on. (Both ends write to a ring, so that writing is not sealed.)
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
 /// A line of the caches: what one side writes is not on that which the other writes.
@@ -48,28 +49,28 @@ struct CacheLine<T>(T);
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Positions {
-    /// Bytes put into the ring since the start; the server's.
+    /// Bytes put into the ring since the start; the writer's.
     written: CacheLine<AtomicU64>,
-    /// Bytes taken out of it; the client's.
+    /// Bytes taken out of it; the reader's.
     read: CacheLine<AtomicU64>,
-    /// Whether the client looks at the ring (not 0) or sleeps on the socket; the client's.
+    /// Whether the reader looks at the ring (not 0) or sleeps on the socket; the reader's.
     awake: CacheLine<AtomicU32>,
 }
 
 impl Positions {
-    /// Server: all before `written` may be read.
+    /// Writer: all before `written` may be read.
     fn publish(&self, written: u64) {
         // Release: the bytes are there before their position.
         self.written.0.store(written, Ordering::Release);
     }
 
-    /// Server: whether it is worth while to use the ring.
+    /// Writer: whether it is worth while to use the ring.
     fn is_awake(&self) -> bool {
         // Relaxed: a hint. What depends on its truth asks `must_be_woken`.
         self.awake.0.load(Ordering::Relaxed) != 0
     }
 
-    /// Server, after [`publish`](Self::publish): whether the client may have gone to sleep without
+    /// Writer, after [`publish`](Self::publish): whether the reader may have gone to sleep without
     /// having seen that.
     fn must_be_woken(&self) -> bool {
         // SeqCst, with the fence of `doze`: not both sides miss the other's store.
@@ -77,19 +78,19 @@ impl Positions {
         !self.is_awake()
     }
 
-    /// Server: bytes that the client has taken.
+    /// Writer: bytes that the reader has taken.
     fn taken(&self) -> u64 {
-        // Acquire: the client has read the bytes before this side writes over them.
+        // Acquire: the reader has read the bytes before this side writes over them.
         self.read.0.load(Ordering::Acquire)
     }
 
-    /// Client: it looks at the ring from now on.
+    /// Reader: it looks at the ring from now on.
     fn wake(&self) {
-        // Relaxed: no bytes depend on it, and a server that sees it late uses the socket.
+        // Relaxed: no bytes depend on it, and a writer that sees it late uses the socket.
         self.awake.0.store(1, Ordering::Relaxed);
     }
 
-    /// Client: it is about to sleep. Returns whether there is something behind `read`, so that it
+    /// Reader: it is about to sleep. Returns whether there is something behind `read`, so that it
     /// must not.
     fn doze(&self, read: u64) -> bool {
         self.awake.0.store(0, Ordering::Relaxed);
@@ -98,13 +99,13 @@ impl Positions {
         self.written() != read
     }
 
-    /// Client: bytes that there have been.
+    /// Reader: bytes that there have been.
     fn written(&self) -> u64 {
         // Acquire: the bytes before this position are there.
         self.written.0.load(Ordering::Acquire)
     }
 
-    /// Client: all before `read` may be written again.
+    /// Reader: all before `read` may be written again.
     fn give_back(&self, read: u64) {
         // Release: the bytes were read before they may be written over.
         self.read.0.store(read, Ordering::Release);
@@ -113,8 +114,10 @@ impl Positions {
 
 /// The memory of a ring, mapped.
 #[derive(Debug)]
-struct RingMapping {
+pub struct RingMapping {
     base: NonNull<u8>,
+    /// What the client maps; at a server.
+    file: Option<Memfd>,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread; what is in it is reached by atomics,
@@ -122,6 +125,52 @@ struct RingMapping {
 unsafe impl Send for RingMapping {}
 
 impl RingMapping {
+    /// Makes a ring, at a server.
+    pub fn make() -> Result<Self> {
+        let doing = "cannot make a ring for a connection";
+        let failed = |errno| Error::os(doing, errno);
+        let file =
+            Memfd::create("dipc-ring", FILE_BYTES as u64).map_err(|error| error.context(doing))?;
+        let fd = file.fd();
+        // Every page is there from the start: neither side can run out of memory in it.
+        rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, FILE_BYTES as u64).map_err(failed)?;
+        rustix::fs::fcntl_add_seals(fd, SEALS | SealFlags::SEAL).map_err(failed)?;
+        let mut made = Self::map(fd)?;
+        made.file = Some(file);
+        Ok(made)
+    }
+
+    /// Maps the ring that the server has made, at a client.
+    /// Errors: `Protocol` when it is not a memfd of the size of a ring that can neither shrink nor
+    /// grow, with all its pages there; `OutOfMemory` when it cannot be mapped.
+    pub fn of_server(fd: &OwnedFd) -> Result<Self> {
+        let failed = |errno| Error::os("cannot examine the server's ring", errno);
+        let stat = rustix::fs::fstat(fd).map_err(failed)?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let sealed =
+            is_file && rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
+        if !sealed {
+            return Err(Error::protocol(
+                "the server's ring is not a file in memory that is sealed against shrinking",
+            ));
+        }
+        // Read after the seals were seen: from then on the size cannot change.
+        let stat = rustix::fs::fstat(fd).map_err(failed)?;
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        if size != FILE_BYTES as u64 {
+            return Err(Error::protocol(format!(
+                "the server's ring has {size} bytes; a ring has {FILE_BYTES}"
+            )));
+        }
+        ensure_whole(fd, size, "the server's ring")?;
+        Self::map(fd)
+    }
+
+    /// What the client maps; at a server.
+    pub fn file(&self) -> Option<&Memfd> {
+        self.file.as_ref()
+    }
+
     fn map(fd: &OwnedFd) -> Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
@@ -129,7 +178,7 @@ impl RingMapping {
         let mapped = unsafe { mmap(std::ptr::null_mut(), FILE_BYTES, access, flags, fd, 0) }
             .map_err(|errno| Error::os("cannot map the ring of a connection", errno))?;
         NonNull::new(mapped.cast())
-            .map(|base| Self { base })
+            .map(|base| Self { base, file: None })
             .ok_or_else(|| Error::out_of_memory("the system mapped a ring at address 0"))
     }
 
@@ -181,50 +230,39 @@ impl Drop for RingMapping {
     }
 }
 
-/// The server's end of a ring.
+/// The writer's end of a ring.
 #[derive(Debug)]
 pub struct RingWriter {
     memory: RingMapping,
-    /// What the client maps.
-    pub file: Memfd,
     written: u64,
-    /// What the client had taken when that was last looked at.
+    /// What the reader had taken when that was last looked at.
     taken: u64,
 }
 
 impl RingWriter {
-    /// Makes a ring.
-    pub fn new() -> Result<Self> {
-        let doing = "cannot make a ring for a connection";
-        let failed = |errno| Error::os(doing, errno);
-        let file =
-            Memfd::create("dipc-ring", FILE_BYTES as u64).map_err(|error| error.context(doing))?;
-        let fd = file.fd();
-        // Every page is there from the start: neither side can run out of memory in it.
-        rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, FILE_BYTES as u64).map_err(failed)?;
-        rustix::fs::fcntl_add_seals(fd, SEALS | SealFlags::SEAL).map_err(failed)?;
-        Ok(Self {
-            memory: RingMapping::map(fd)?,
-            file,
+    /// Of a ring into which nothing was written.
+    pub fn new(memory: RingMapping) -> Self {
+        Self {
+            memory,
             written: 0,
             taken: 0,
-        })
+        }
     }
 
-    /// Whether the client looks at the ring.
+    /// Whether the reader looks at the ring.
     pub fn is_awake(&self) -> bool {
         self.memory.positions().is_awake()
     }
 
     /// Whether there is room for `len` bytes more.
-    /// Errors: `Protocol`: the client has written nonsense into the ring's head.
+    /// Errors: `Protocol`: the peer has written nonsense into the ring's head.
     pub fn has_room(&mut self, len: usize) -> Result<bool> {
         if self.room() < len {
             let taken = self.memory.positions().taken();
             // As far as it has not gone back, and is not ahead of what there was.
             if taken.wrapping_sub(self.taken) > self.written.wrapping_sub(self.taken) {
                 return Err(Error::protocol(
-                    "the client has moved its position in the ring to where nothing was written",
+                    "the peer has moved its position in the ring to where nothing was written",
                 ));
             }
             self.taken = taken;
@@ -237,7 +275,7 @@ impl RingWriter {
         CAPACITY.saturating_sub(usize::try_from(waiting).unwrap_or(CAPACITY))
     }
 
-    /// Adds bytes, for which there is [room](Self::has_room). The client does not see them before
+    /// Adds bytes, for which there is [room](Self::has_room). The reader does not see them before
     /// [`publish`](Self::publish).
     pub fn write(&mut self, bytes: &[u8]) {
         debug_assert!(bytes.len() <= self.room(), "the caller has asked for room");
@@ -245,7 +283,7 @@ impl RingWriter {
         self.written = self.written.wrapping_add(bytes.len() as u64);
     }
 
-    /// Shows the client what was written. Returns whether it has to be woken.
+    /// Shows the reader what was written. Returns whether it has to be woken.
     pub fn publish(&self) -> bool {
         let positions = self.memory.positions();
         positions.publish(self.written);
@@ -253,7 +291,7 @@ impl RingWriter {
     }
 }
 
-/// The client's end of a ring.
+/// The reader's end of a ring.
 #[derive(Debug)]
 pub struct RingReader {
     memory: RingMapping,
@@ -263,45 +301,24 @@ pub struct RingReader {
 }
 
 impl RingReader {
-    /// Maps the ring behind `fd`.
-    /// Errors: `Protocol` when it is not a memfd of the size of a ring that can neither shrink nor
-    /// grow, with all its pages there; `OutOfMemory` when it cannot be mapped.
-    pub fn map(fd: &OwnedFd) -> Result<Self> {
-        let failed = |errno| Error::os("cannot examine the server's ring", errno);
-        let stat = rustix::fs::fstat(fd).map_err(failed)?;
-        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        let sealed =
-            is_file && rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
-        if !sealed {
-            return Err(Error::protocol(
-                "the server's ring is not a file in memory that is sealed against shrinking",
-            ));
-        }
-        // Read after the seals were seen: from then on the size cannot change.
-        let stat = rustix::fs::fstat(fd).map_err(failed)?;
-        let size = u64::try_from(stat.st_size).unwrap_or(0);
-        if size != FILE_BYTES as u64 {
-            return Err(Error::protocol(format!(
-                "the server's ring has {size} bytes; a ring has {FILE_BYTES}"
-            )));
-        }
-        ensure_whole(fd, size, "the server's ring")?;
-        Ok(Self {
-            memory: RingMapping::map(fd)?,
+    /// Of a ring from which nothing was read.
+    pub fn new(memory: RingMapping) -> Self {
+        Self {
+            memory,
             read: 0,
             awake: false,
-        })
+        }
     }
 
     /// Copies what there is, up to its length, to `bytes`. Returns how many bytes those are.
-    /// Errors: `Protocol`: the server has written nonsense into the ring's head.
+    /// Errors: `Protocol`: the peer has written nonsense into the ring's head.
     pub fn read(&mut self, bytes: &mut [u8]) -> Result<usize> {
         let positions = self.memory.positions();
         let waiting = positions.written().wrapping_sub(self.read);
         let len = usize::try_from(waiting).ok().filter(|len| *len <= CAPACITY);
         let len = len.ok_or_else(|| {
             Error::protocol(format!(
-                "the server says that {waiting} bytes are in a ring that holds {CAPACITY}"
+                "the peer says that {waiting} bytes are in a ring that holds {CAPACITY}"
             ))
         })?;
         let len = len.min(bytes.len());

@@ -7,7 +7,7 @@ use loom::thread;
 
 use super::Positions;
 
-/// As `DescriptorReader::divert` does it: a frame goes into the ring while the client looks there,
+/// As `DescriptorReader::divert` does it: a frame goes into the ring while the reader looks there,
 /// and wakes it where it turns out to sleep; otherwise the socket has the frame, behind a SWITCH in
 /// the ring.
 fn send(positions: &Positions, socket: &Notify, written: u64) {

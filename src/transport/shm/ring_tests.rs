@@ -3,9 +3,9 @@ use rustix::fs::MemfdFlags;
 use super::*;
 
 fn pair() -> (RingWriter, RingReader) {
-    let writer = RingWriter::new().unwrap();
-    let reader = RingReader::map(writer.file.fd()).unwrap();
-    (writer, reader)
+    let made = RingMapping::make().unwrap();
+    let mapped = RingMapping::of_server(made.file().unwrap().fd()).unwrap();
+    (RingWriter::new(made), RingReader::new(mapped))
 }
 
 /// Adds what there is to `got`, and says whether there was something.
@@ -122,7 +122,7 @@ fn a_ring_is_a_whole_sealed_file() {
             rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, filled as u64).unwrap();
         }
         rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
-        RingReader::map(&fd).map(drop)
+        RingMapping::of_server(&fd).map(drop)
     };
     make(FILE_BYTES, FILE_BYTES, SEALS).unwrap();
     for (result, text) in [
@@ -140,5 +140,5 @@ fn a_ring_is_a_whole_sealed_file() {
         assert!(error.text().contains(text), "{error}");
     }
     let directory = OwnedFd::from(std::fs::File::open("/").unwrap());
-    assert!(RingReader::map(&directory).is_err());
+    assert!(RingMapping::of_server(&directory).is_err());
 }
