@@ -262,7 +262,7 @@ fn turn(turner: &mut Turner<End>, cause: Cause) -> (Option<ArrivedRequest>, bool
     let done = guarded(|| {
         turned = turner.step(|served, effects| {
             let wants = served.turn(cause, effects);
-            (effects.take_request(), wants.again == Again::Now)
+            (served.take_request(effects), wants.again == Again::Now)
         });
     });
     if !done {

@@ -114,10 +114,42 @@ pub struct End {
 enum Unread {
     /// The descriptor tells of them.
     Signalled,
-    /// The last read was ended by its bounds: the transport may have some.
+    /// The last read ended before the transport had none: it may have some, of which no event
+    /// tells.
     Left,
     /// The transport polls for some, and no event tells of them: see [`Connection::wake`].
     Polled,
+    /// Both.
+    PolledAndLeft,
+}
+
+impl Unread {
+    fn is_left(self) -> bool {
+        matches!(self, Self::Left | Self::PolledAndLeft)
+    }
+
+    fn is_polled(self) -> bool {
+        matches!(self, Self::Polled | Self::PolledAndLeft)
+    }
+
+    /// The same, with the last read ended so.
+    fn with_left(self, is_left: bool) -> Self {
+        Self::of(self.is_polled(), is_left)
+    }
+
+    /// The same, with the transport at work so.
+    fn with_polled(self, is_polled: bool) -> Self {
+        Self::of(is_polled, self.is_left())
+    }
+
+    fn of(is_polled: bool, is_left: bool) -> Self {
+        match (is_polled, is_left) {
+            (false, false) => Self::Signalled,
+            (false, true) => Self::Left,
+            (true, false) => Self::Polled,
+            (true, true) => Self::PolledAndLeft,
+        }
+    }
 }
 
 /// What keeps the connection of a client that neither a consumer nor the pool has.
@@ -134,8 +166,8 @@ enum Kept {
 /// What is to be done once the lock is released.
 #[derive(Default)]
 pub struct EndEffects {
-    /// Boxed, since there is one of these for each batch too.
-    request: Option<Box<ArrivedRequest>>,
+    /// A request waits in the session for whoever holds the connection.
+    is_asked: bool,
     /// Memory that was out when the connection ended.
     given_up: Option<Box<dyn Send>>,
     /// A stream that has lost its client.
@@ -154,13 +186,6 @@ pub struct EndEffects {
     over: Option<Afterwards>,
     /// Bodies have come for a stream that this other connection carries.
     bodies_for: Option<Arc<EndLink>>,
-}
-
-impl EndEffects {
-    /// The request that has come; the caller begins the stream.
-    pub fn take_request(&mut self) -> Option<ArrivedRequest> {
-        self.request.take().map(|request| *request)
-    }
 }
 
 impl EndLink {

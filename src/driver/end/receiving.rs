@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Afterwards, End, EndEffects, EndLink, EndSession, Kept, Unread};
+use super::{Afterwards, End, EndEffects, EndLink, EndSession, Kept};
 use crate::device::cuda::Device;
 use crate::driver::clock;
 use crate::driver::packed::PackedBody;
@@ -140,8 +140,8 @@ impl End {
 
     /// The transport polls for messages from now on, until [`doze`](Self::doze).
     pub fn wake(&mut self) {
-        if self.unread != Unread::Polled {
-            self.unread = Unread::Polled;
+        if !self.unread.is_polled() {
+            self.unread = self.unread.with_polled(true);
             self.connection.wake();
         }
     }
@@ -149,9 +149,7 @@ impl End {
     /// The owner is about to wait for the descriptors. Returns whether there is something to be
     /// read first.
     pub fn doze(&mut self) -> bool {
-        if self.unread == Unread::Polled {
-            self.unread = Unread::Signalled;
-        }
+        self.unread = self.unread.with_polled(false);
         self.connection.doze()
     }
 
@@ -243,10 +241,9 @@ impl End {
     ) -> usize {
         // The clock is read once for all messages, and not where there is none.
         let (mut read, mut bytes, mut now) = (0, 0, None);
-        self.note_left(false);
+        let mut is_left = true;
         while self.session.closed().is_none() && goes_on(&self.session) {
             if read >= TURN_MESSAGES || bytes >= TURN_BYTES {
-                self.note_left(true);
                 break;
             }
             if self.is_flooded() {
@@ -258,7 +255,10 @@ impl End {
             }
             match self.read_one(cause, &mut now, effects) {
                 Ok(Some(held)) => bytes += held,
-                Ok(None) => break,
+                Ok(None) => {
+                    is_left = self.session.first().is_full();
+                    break;
+                }
                 Err(error) => {
                     self.close(error, effects);
                     break;
@@ -272,26 +272,17 @@ impl End {
             if self.session.has_output() {
                 self.pump(effects);
             }
-            if effects.request.is_some() || effects.over.is_some() {
-                self.note_left(true);
+            if effects.is_asked || effects.over.is_some() {
                 break;
             }
         }
+        self.unread = self.unread.with_left(is_left);
         if read > 0
             && let Kept::LeftoverBodies(_, stream) = &self.kept
         {
             effects.bodies_for = Some(Arc::clone(stream));
         }
         read
-    }
-
-    /// Notes whether a read was ended by its bounds.
-    fn note_left(&mut self, is_left: bool) {
-        self.unread = match (self.unread, is_left) {
-            (Unread::Polled, _) => Unread::Polled,
-            (_, true) => Unread::Left,
-            (_, false) => Unread::Signalled,
-        };
     }
 
     /// Reads a message, if there is one. Returns how much memory it takes.
@@ -326,7 +317,7 @@ impl End {
         Wants {
             read,
             write: self.is_writing(),
-            again: match self.doze() && read {
+            again: match (self.doze() || self.unread.is_left()) && read {
                 true => Again::Now,
                 false => Again::OnEvent,
             },

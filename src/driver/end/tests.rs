@@ -155,7 +155,7 @@ fn begin_stream(served: &mut End, effects: &mut EndEffects) {
         sender.handle_tagged(Tags::DEFAULT.want_data, b"t").unwrap();
     };
     served.send(Writes::AtOnce, asks, effects).unwrap();
-    effects.take_request().unwrap();
+    served.take_request(effects).unwrap();
     served.begin(info, [].into(), effects).unwrap();
 }
 
@@ -267,7 +267,7 @@ fn a_request_waits_for_the_holder() {
             sender.handle_tagged(Tags::DEFAULT.want_data, b"t").unwrap();
         };
         served.send(Writes::AtOnce, asks, effects).unwrap();
-        let request = effects.take_request().unwrap();
+        let request = served.take_request(effects).unwrap();
         let ticket = request.request.ticket.clone();
         served.put_back(request);
         assert_eq!(served.wants().again, Again::Now);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::receiving::hand_on_bodies;
 use super::{
-    ArrivedRequest, Context, End, EndEffects, EndLink, LentHold, Outbound, Progress, Unread, Writes,
+    ArrivedRequest, Context, End, EndEffects, EndLink, LentHold, Outbound, Progress, Writes,
 };
 use crate::driver::clock;
 use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Turn};
@@ -18,33 +18,11 @@ impl Turn for End {
     type Effects = EndEffects;
 
     fn turn(&mut self, cause: Cause, effects: &mut EndEffects) -> Wants {
-        if let Some(request) = self.session.first_mut().take_waiting() {
-            effects.request = Some(request);
+        if self.session.first().has_request() {
+            effects.is_asked = true;
             return self.wants_and(true);
         }
-        self.writes = Writes::AtOnce;
-        if self.unread == Unread::Polled {
-            self.doze();
-        }
-        if cause != Cause::Look {
-            self.write_on(effects);
-        }
-        // A stream that begins is answered before anything else is read.
-        if !self.begins() {
-            self.read(cause, effects);
-        }
-        let mut soon = self.begins() || self.unread == Unread::Left;
-        let progress = match effects.request {
-            None => self.send_outbound(effects),
-            Some(_) => None,
-        };
-        self.pump(effects);
-        soon |= match progress {
-            // Asked last: this turn has written.
-            Some(Progress::Soon) => !self.is_crowded(),
-            Some(Progress::Waits | Progress::Over) | None => false,
-        };
-        self.wants_and(soon)
+        self.turn_on(cause, effects)
     }
 
     fn turn_as_deputy(&mut self, cause: Cause, effects: &mut EndEffects) -> Wants {
@@ -54,8 +32,10 @@ impl Turn for End {
     }
 
     fn wants(&self) -> Wants {
-        let soon =
-            self.session.first().has_waiting() || self.begins() || self.unread != Unread::Signalled;
+        let soon = self.session.first().has_request()
+            || self.begins()
+            || self.unread.is_polled()
+            || self.reads_soon();
         self.wants_and(soon)
     }
 
@@ -99,7 +79,7 @@ impl Turn for End {
 
     fn settle(link: &Arc<EndLink>, effects: EndEffects) {
         let EndEffects {
-            request,
+            is_asked,
             given_up,
             lost,
             sent,
@@ -131,40 +111,70 @@ impl Turn for End {
             over();
         }
         // For most batches there is nothing else.
-        if request.is_none() && closed.is_none() {
+        if !is_asked && closed.is_none() {
             return;
         }
         if let Some(error) = &closed {
             tracing::debug!("connection {} ({}): {error}", link.context.id, link.peer());
         }
-        let Some(host) = link.context.host() else {
-            return;
-        };
-        match request.map(|request| (link.acquire(), request)) {
-            Some((Some(turner), request)) => host.requested(turner, *request),
-            // The thread of the last stream has taken the connection meanwhile.
-            Some((None, request)) => {
-                link.interfere(|served, _| served.session.first_mut().put_back(request));
-            }
-            None => {}
+        let host = link.context.host();
+        // The thread of the last stream may have the connection: then it finds the request.
+        if is_asked
+            && let Some(mut turner) = link.acquire()
+            && let Some(request) = turner.step(End::take_request)
+            && let Some(host) = &host
+        {
+            host.requested(turner, request);
         }
-        if closed.is_some() {
+        if closed.is_some()
+            && let Some(host) = host
+        {
             host.closed(link);
         }
     }
 }
 
 impl End {
-    /// A turn in which a request that comes waits for the next one: this holder serves a stream.
+    /// A turn in which no request begins: this holder serves a stream.
     pub fn turn_without_request(&mut self, cause: Cause, effects: &mut EndEffects) -> Wants {
-        let wants = self.turn(cause, effects);
-        match effects.request.take() {
-            Some(request) => {
-                self.session.first_mut().put_back(request);
-                self.wants()
-            }
-            None => wants,
+        let wants = self.turn_on(cause, effects);
+        effects.is_asked = false;
+        wants
+    }
+
+    /// Reads and writes.
+    fn turn_on(&mut self, cause: Cause, effects: &mut EndEffects) -> Wants {
+        self.writes = Writes::AtOnce;
+        if self.unread.is_polled() {
+            self.doze();
         }
+        if cause != Cause::Look {
+            self.write_on(effects);
+        }
+        // A stream that begins is answered before anything else is read.
+        if !self.begins() {
+            self.read(cause, effects);
+        }
+        let mut soon = self.begins() || self.reads_soon();
+        let progress = match effects.is_asked {
+            false => self.send_outbound(effects),
+            true => None,
+        };
+        self.pump(effects);
+        soon |= match progress {
+            // Asked last: this turn has written.
+            Some(Progress::Soon) => !self.is_crowded(),
+            Some(Progress::Waits | Progress::Over) | None => false,
+        };
+        self.wants_and(soon)
+    }
+
+    /// The request that waits; the caller begins its stream.
+    pub fn take_request(&mut self, effects: &mut EndEffects) -> Option<ArrivedRequest> {
+        effects.is_asked = false;
+        let stream = self.session.first_mut();
+        let request = (stream.has_request()).then(|| stream.take_waiting());
+        request.flatten().map(|request| *request)
     }
 
     /// The holder gives the connection back before it has begun the stream of `request`.
@@ -246,6 +256,11 @@ impl End {
         Some(progress)
     }
 
+    /// Whether there may be messages of which no event tells, and that may be read.
+    fn reads_soon(&self) -> bool {
+        self.unread.is_left() && !self.session.first().is_full() && !self.is_flooded()
+    }
+
     /// Whether a stream is to be sent of which nothing has been sent.
     fn begins(&self) -> bool {
         let is_new = |outbound: &dyn Outbound| outbound.sent().is_none();
@@ -290,7 +305,8 @@ impl End {
                 if let Some(pool) = self.pool.as_ref().filter(|_| asked.extension) {
                     pool.set_client(request.lent_limit, request.device_type, &request.gpus);
                 }
-                effects.request = Some(asked);
+                self.session.first_mut().put_back(asked);
+                effects.is_asked = true;
             }
             SessionEvent::Lost => effects.lost.clone_from(&self.watch),
             SessionEvent::Freed(hold) => {

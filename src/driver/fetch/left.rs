@@ -50,16 +50,17 @@ fn end(links: &Sides<Arc<EndLink>>, home: Home) {
         close(links);
         return;
     }
-    // The I/O thread owns them, which runs this.
-    let Some(metadata) = links.metadata.acquire() else {
-        return;
-    };
-    let data = links.data.as_ref().and_then(|link| link.acquire());
-    let mut connections = Connections { metadata, data };
-    for (_, connection) in connections.iter_mut() {
-        connection.step(|end, _| end.end_receiving());
+    for link in links.iter() {
+        link.interfere(|end, _| end.end_receiving());
     }
-    home(connections);
+    // A thread that has one meanwhile keeps it.
+    let data = links.data.as_ref().map(|link| link.acquire());
+    if let Some(metadata) = links.metadata.acquire()
+        && data.as_ref().is_none_or(Option::is_some)
+    {
+        let data = data.flatten();
+        home(Connections { metadata, data });
+    }
 }
 
 /// What is still to come of a stream. No lock of a connection is held.

@@ -2,9 +2,11 @@
 
 use super::*;
 use crate::driver::io::{IoThread, Source as _};
+use crate::driver::turning::Turn as _;
 use crate::driver::waiting::RETRY;
-use crate::proto::{Control, Return, Tags, Uri};
-use crate::transport::{Incoming, LinkOptions, by_scheme};
+use crate::error::Status;
+use crate::proto::{Control, Credit, Request, Return, SideConfig, Tags, Uri};
+use crate::transport::{Incoming, LinkOptions, Outgoing, by_scheme};
 
 /// Promise of [`EndLink::free`]: it is said by the I/O thread where another thread has the
 /// connection, however long, and releases that come meanwhile, in any number, ask for that once.
@@ -62,4 +64,41 @@ fn releases_of_a_connection_that_is_over_ask_for_nothing() {
     let before = io.waiting();
     link.timer();
     assert_eq!(io.waiting(), before, "the same time is asked for again");
+}
+
+/// Rule E4: a stream that its consumer has left comes to its end, and the next can follow, whoever
+/// has the connection when the server's last word comes.
+#[test]
+fn a_left_stream_ends_whoever_has_the_connection() {
+    let transport = by_scheme("mem").unwrap();
+    let uri = Uri::parse("mem:@left-stream").unwrap();
+    let options = LinkOptions::default();
+    let mut listener = transport.listen(&uri, &options).unwrap();
+    let connection = transport.connect(&uri, &options).unwrap();
+    let mut server = listener.accept().unwrap().unwrap();
+    let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
+    let connections = Sides::one(End::open(connection, Tags::DEFAULT, &io));
+    let link = Arc::clone(connections.metadata.link());
+    let credit = Credit {
+        batches: 4,
+        bytes: 1 << 20,
+    };
+    let asked = Request::new(*b"t", credit);
+    let config = ReceiverConfig::new(asked, SideConfig::extended(Tags::DEFAULT));
+    let decode = DecodeOptions::default();
+    let fetch = Fetch::start(config, connections, decode, Target::Host, Duration::ZERO);
+    let fetch = fetch.map_err(|(error, _)| error).unwrap();
+    fetch.end(drop);
+    let mut holder = link.acquire().unwrap();
+    assert!(link.inspect(|end| end.session.first().is_receiving()));
+    let bytes = Control::Error {
+        status: Status::Cancelled.code(),
+        seq: 0,
+        text: "left".to_owned(),
+        headers: Headers::new(),
+    }
+    .encode();
+    server.send(Outgoing::Control { bytes, fd: None }).unwrap();
+    holder.step(|end, effects| end.turn(Cause::Woken, effects));
+    assert!(!link.inspect(|end| end.session.first().is_receiving()));
 }

@@ -153,13 +153,18 @@ impl<T: Turn> Link<T> {
     ) -> R {
         let mut effects = T::Effects::default();
         let result = step(&mut held.end, &mut effects);
+        let mut soon = false;
         if held.owner.admit_io(clock::now()) {
-            self.watch(&mut held, &mut effects);
+            let wants = self.watch(&mut held, &mut effects);
+            soon = wants.again == Again::Now && held.owner == Owner::IoThread;
         } else {
             held.ring(None);
         }
         drop(held);
         self.settle(effects);
+        if soon {
+            self.io.call_soon(self.source());
+        }
         result
     }
 
@@ -232,9 +237,10 @@ impl<T: Turn> Link<T> {
     }
 
     /// The I/O thread owns the connection: has its epoll watch for what the connection waits for.
-    fn watch(&self, held: &mut LockedEnd<T>, effects: &mut T::Effects) {
+    fn watch(&self, held: &mut LockedEnd<T>, effects: &mut T::Effects) -> Wants {
         let wants = held.end.wants();
         self.watch_for(held, wants, effects);
+        wants
     }
 
     fn watch_for(&self, held: &mut LockedEnd<T>, wants: Wants, effects: &mut T::Effects) {

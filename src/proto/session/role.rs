@@ -1,5 +1,6 @@
 //! Which end of a connection a session is, and the state that only this end has.
 
+use super::inbound::InboundState;
 use super::timing::Wait;
 use super::{ArrivedRequest, PutProgress, QuietTimes, SessionStream};
 use crate::error::{Error, Result};
@@ -90,6 +91,11 @@ impl<P, K, B> SessionStream<P, K, B> {
     /// Whether a request waits.
     pub fn has_waiting(&self) -> bool {
         matches!(&self.role, StreamRole::Server(served) if served.waiting.is_some())
+    }
+
+    /// Whether a request waits, and no longer for the end of the stream that comes in.
+    pub fn has_request(&self) -> bool {
+        self.has_waiting() && self.inbound != InboundState::Open
     }
 
     /// At a server: tells the client once that its request was read, and that the answer takes
