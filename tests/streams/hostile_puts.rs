@@ -7,8 +7,8 @@ use std::time::Duration;
 use dipc::arrow::{EncodeOptions, Encoder};
 use dipc::error::{Error, Result, Status};
 use dipc::proto::{
-    BodyKind, Control, Credit, Prefix, PrefixKind, Request, StreamInfo, Tags, Uri, VERSION, Verb,
-    body_tag,
+    BodyKind, Control, Credit, Headers, Prefix, PrefixKind, Request, StreamInfo, Tags, Uri,
+    VERSION, Verb, body_tag,
 };
 use dipc::server::{ServerHandle, ServerOptions};
 use dipc::transport::{self, Connection, Incoming, LinkOptions, Outgoing, Payload};
@@ -362,5 +362,33 @@ fn clients_that_break_a_rule_are_not_read_without_end() {
         );
         drop(raw);
         drop(go_on);
+    }
+}
+
+/// Rule E3: a client that breaks a rule is told which, where what the server said last can be read
+/// after its close.
+#[test]
+fn who_breaks_a_rule_is_told_which() {
+    for subject in SUBJECTS {
+        // Over several sockets a client is a group, which only the transport makes.
+        if subject.options().connections > 1 || subject.scheme == "ucx" {
+            continue;
+        }
+        let (server, uri) = server(subject, ServerOptions::default());
+        let handler = server.set_handler(Box::new(FnTaker(
+            move |request: &dipc::server::ServerRequest| read_all(&mut request.source()?).map(drop),
+        )));
+        handler.map_err(|(error, _)| error).unwrap();
+        let mut raw = Raw::connect(subject, &uri);
+        raw.starts();
+        raw.control(&Control::End {
+            stream: MARK,
+            seq: 0,
+            batches: 0,
+            headers: Headers::new(),
+        });
+        let (status, text) = raw.is_answered().expect(subject.scheme);
+        assert_eq!(status, Status::Protocol.code(), "{text}");
+        assert!(text.contains("END message from a client"), "{text}");
     }
 }

@@ -12,7 +12,7 @@ use crate::driver::telling;
 use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, TURN_BYTES, TURN_MESSAGES};
 use crate::driver::waiting::{Again, Cause, RETRY, Wants};
 use crate::error::{Error, Result, Status};
-use crate::proto::{IncomingStream, Return, Timestamp};
+use crate::proto::{IncomingStream, Return, Timestamp, Transmit};
 use crate::transport::{Incoming, Outgoing, PeerRegions, Unmapped};
 
 /// GPUs that bodies of a stream come to.
@@ -260,6 +260,7 @@ impl End {
                     break;
                 }
                 Err(error) => {
+                    self.say_fault();
                     self.close(error, effects);
                     break;
                 }
@@ -283,6 +284,19 @@ impl End {
             effects.bodies_for = Some(Arc::clone(stream));
         }
         read
+    }
+
+    /// Tells the peer which rule it broke, where the session has a word for that.
+    fn say_fault(&mut self) {
+        while let Some((number, transmit)) = self.session.poll_transmit() {
+            if matches!(transmit, Transmit::Disconnect { .. })
+                || self.transmit(number, transmit).is_err()
+            {
+                break;
+            }
+        }
+        // Where that fails nobody hears of it.
+        let _ = self.connection.flush();
     }
 
     /// Reads a message, if there is one. Returns how much memory it takes.
