@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use arrow::csv;
 use arrow::datatypes::Schema;
 use arrow::ipc::writer::{FileWriter, StreamWriter};
@@ -125,8 +125,24 @@ impl Place {
     fn refused(&self, error: anyhow::Error) -> anyhow::Error {
         match self {
             Self::Stdout => output::refused(error),
-            Self::File { path, .. } => error.context(format!("cannot write {}", path.display())),
+            Self::File { path, .. } => {
+                plain(error).context(format!("cannot write {}", path.display()))
+            }
         }
+    }
+}
+
+/// What the libraries of formats put before the words of the system.
+const PREFIXES: [&str; 3] = ["External: ", "Io error: ", "Csv error: "];
+
+/// An error of a write, in the words of the system alone.
+fn plain(error: anyhow::Error) -> anyhow::Error {
+    let text = output::whole(&error);
+    let plain = PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix));
+    match (plain, output::io_kind(&error)) {
+        (None, _) => error,
+        (Some(plain), Some(kind)) => io::Error::new(kind, plain).into(),
+        (Some(plain), None) => anyhow::Error::msg(plain.to_owned()),
     }
 }
 
@@ -296,9 +312,16 @@ fn temporary_beside(path: &Path, prefix: &str) -> Result<(File, TempPath)> {
         // The usual mode of new files; the umask applies.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)
-        // The error has the whole path, too.
-        .map_err(|error| io::Error::from(error.kind()))
-        .with_context(|| format!("cannot write in {}", folder.display()))?;
+        .map_err(|error| {
+            let doing = format!("cannot write in {}", folder.display());
+            match error.kind() {
+                io::ErrorKind::NotFound => {
+                    anyhow!("{doing}: there is no such directory; make it first")
+                }
+                // The error has the whole path, too.
+                kind => anyhow::Error::from(io::Error::from(kind)).context(doing),
+            }
+        })?;
     Ok(NamedTempFile::into_parts(file))
 }
 
@@ -472,7 +495,7 @@ mod tests {
         );
         assert!(Target::parse("arrow").is_err());
         let missing = write(Path::new("/nonexistent/t.arrow")).unwrap_err();
-        assert!(format!("{missing:#}").contains("cannot write in /nonexistent"));
+        assert!(format!("{missing:#}").contains("/nonexistent: there is no such directory"));
         let folder = tempfile::tempdir().unwrap();
         let taken = folder.path().join("t.arrow");
         fs::create_dir(&taken).unwrap();
