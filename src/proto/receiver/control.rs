@@ -195,6 +195,24 @@ impl<B> Receiver<B> {
         Ok(())
     }
 
+    /// Nothing comes behind what has come: an ERROR or ABORT that counts more messages counts those
+    /// that are here.
+    pub fn ends_here(&mut self) {
+        self.lower_stop(self.window.base());
+        self.settle();
+    }
+
+    /// An ERROR or ABORT covers no message from `seq` on.
+    pub(super) fn lower_stop(&mut self, seq: u32) {
+        let ahead = self.window.ahead(seq);
+        if let Some(stop) = &mut self.stop
+            && self.window.ahead(stop.seq) > ahead
+        {
+            stop.seq = seq;
+            self.abandon_from(seq);
+        }
+    }
+
     /// Takes an ERROR: messages before `seq` stay valid, and later messages will not come.
     fn stop(&mut self, side: Side, seq: u32, error: Error) {
         if side == Side::Metadata {

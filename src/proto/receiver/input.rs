@@ -169,6 +169,7 @@ impl<B> Receiver<B> {
         let (prefix, bytes) = Prefix::split(message)?;
         if prefix.kind == PrefixKind::EndOfStream {
             self.over_on_wire = true;
+            self.lower_stop(prefix.seq);
         }
         if self.state.is_broken() || self.beyond_stop(prefix.seq) {
             return Ok(());

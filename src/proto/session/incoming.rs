@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::StreamMessage;
 use crate::error::{Error, Result};
 use crate::proto::{
-    Body, BodyKind, ExpectedBody, Header, Headers, InBody, Message, Receiver, ReceiverEvent,
-    ReceiverState, ReceiverTransmit, Return, Side, StreamInfo, Timestamp, body_tag,
+    Body, BodyKind, Control, ExpectedBody, Header, Headers, InBody, Message, Receiver,
+    ReceiverEvent, ReceiverState, ReceiverTransmit, Return, Side, StreamInfo, Timestamp, body_tag,
 };
 
 /// How many messages a peer may send of a stream that its consumer has left. The peer hears of that
@@ -128,7 +128,14 @@ impl<B> IncomingStream<B> {
                 let body = InBody::Packed { len, memory };
                 self.receiver.handle_body(now, tag, body)
             }
-            StreamMessage::Control(control) => self.receiver.handle(now, side, *control),
+            StreamMessage::Control(control) => {
+                let is_last = matches!(*control, Control::Error { .. } | Control::Abort { .. });
+                let handled = self.receiver.handle(now, side, *control);
+                if is_last && self.is_ordered && !self.is_split {
+                    self.receiver.ends_here();
+                }
+                handled
+            }
         };
     }
 

@@ -387,6 +387,36 @@ fn a_failed_exchange_ends_a_connection_without_order() {
     }
 }
 
+/// Rule E2: an ERROR that counts more messages than the server has sent ends the stream all the same:
+/// at once where nothing can follow it, and otherwise with the end of the stream.
+#[test]
+fn an_error_that_counts_too_much_ends_the_stream() {
+    for is_ordered in [true, false] {
+        let mut session = client();
+        let stream = stream_of(Verb::Get, WINDOW, is_ordered);
+        let first = session.first_mut();
+        first.begin_receiving(Timestamp::default(), stream).unwrap();
+        let accepted = Control::Stream(INFO, Headers::new());
+        control(&mut session, &accepted).unwrap();
+        hand_in(&mut session, Timestamp::default(), metadata(0)).unwrap();
+        let error = Control::Error {
+            status: Status::Provider.code(),
+            seq: 5,
+            text: "no".into(),
+            headers: Headers::new(),
+        };
+        control(&mut session, &error).unwrap();
+        if !is_ordered {
+            assert_eq!(error_of(&mut session), None);
+            let kind = crate::proto::PrefixKind::EndOfStream;
+            let prefix = crate::proto::Prefix { kind, seq: 1 }.encode();
+            let end = InMessage::Metadata(prefix.to_vec().into());
+            hand_in(&mut session, Timestamp::default(), end).unwrap();
+        }
+        assert_eq!(error_of(&mut session).as_deref(), Some("the server: no"));
+    }
+}
+
 /// Rule Q10: ABORT ends the client's stream, and the server's stream has lost its client.
 #[test]
 fn an_abort_reaches_both_sides_of_a_server() {
