@@ -249,7 +249,10 @@ impl ClientStream {
         let failure = outcome.as_ref().err().cloned();
         let result = match (outcome, whole) {
             (Ok(()), Some(fetch)) => self.link.finish_taking(self.mark, fetch.stats().batches),
-            (Ok(()), None) => Err(not_read(is_taken)),
+            (Ok(()), None) => {
+                let fault = fetch.as_ref().and_then(|it| it.fault());
+                Err(fault.unwrap_or_else(|| not_read(is_taken)))
+            }
             (Err((code, text)), _) => {
                 self.link.fail_taking(self.mark, code, &text);
                 Ok(())

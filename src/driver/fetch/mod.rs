@@ -241,6 +241,11 @@ impl Fetch {
         self.stream(IncomingStream::is_complete)
     }
 
+    /// The rule that the sender broke, or why it is gone; also behind the end of its stream.
+    pub fn fault(&self) -> Option<Error> {
+        self.stream(IncomingStream::fault)
+    }
+
     /// Figures so far.
     pub fn stats(&self) -> StreamStats {
         self.stats

@@ -203,10 +203,13 @@ impl<P, K, B> SessionStream<P, K, B> {
                 self.early.push(message, bytes);
                 Ok(())
             }
-            InboundState::Never | InboundState::Idle => Err(self.unasked(match message {
-                StreamMessage::Body { .. } => "a body",
-                _ => "a message",
-            })),
+            InboundState::Never | InboundState::Idle => Err(match message {
+                StreamMessage::Body { .. } => self.unasked("a body"),
+                StreamMessage::Control(control) => self.unasked(control.name()),
+                StreamMessage::Metadata(_) | StreamMessage::Tagged { .. } => {
+                    self.unasked("a message")
+                }
+            }),
         }
     }
 
@@ -315,7 +318,10 @@ impl<P, K, B> SessionStream<P, K, B> {
         Error::protocol(match self.is_server() {
             // Rule M1.
             true => format!("the client sent {what} that only servers send"),
-            // Rule E4.
+            // Rules E4, Q3.
+            false if self.sender.is_asking() => {
+                format!("the server sent {what} of a stream, and is asked to take one")
+            }
             false => format!("the server sent {what} while no stream was asked for"),
         })
     }

@@ -412,6 +412,12 @@ impl<B> IncomingStream<B> {
         self.receiver.is_peer_at_fault()
     }
 
+    /// Why the peer is at fault: see [`is_peer_at_fault`](Self::is_peer_at_fault).
+    pub fn fault(&self) -> Option<Error> {
+        let error = self.receiver.error().cloned();
+        error.filter(|_| self.is_peer_at_fault())
+    }
+
     /// The state of the receiver.
     pub fn state(&self) -> ReceiverState {
         self.receiver.state()

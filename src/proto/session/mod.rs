@@ -298,7 +298,7 @@ impl<P, K, B> Session<P, K, B> {
             Control::RegionGone { id } if receives => {
                 Handled::Memory(PeerMemory::RegionGone { id })
             }
-            Control::Ready { seq, event, handle } if receives => {
+            Control::Ready { seq, event, handle } if self.streams.is_receiving() => {
                 Handled::Memory(PeerMemory::Ready { seq, event, handle })
             }
             Control::RegionForgotten { id } if self.streams.first.sender.is_extension() => {

@@ -115,6 +115,10 @@ impl<P, K, B> Streams<P, K, B> {
     }
 
     /// Whether the peer may announce its memory: streams come in here, or have come.
+    pub(super) fn is_receiving(&self) -> bool {
+        self.first.is_receiving() || self.others.values().any(|it| it.stream.is_receiving())
+    }
+
     pub(super) fn has_come(&self) -> bool {
         self.first.has_come() || self.others.values().any(|it| it.stream.has_come())
     }
