@@ -22,6 +22,7 @@ pub mod fuzzing;
 mod grown;
 mod index;
 mod join;
+mod known;
 mod lz4;
 mod options;
 mod parts;
@@ -41,6 +42,7 @@ use std::sync::Arc;
 use arrow::ipc;
 
 pub use body::ReceivedBody;
+pub use known::KnownSchema;
 pub use options::{DecodeOptions, DecodedBatch, Level};
 
 use crate::arrow::decode::body::ensure_matches;
@@ -66,7 +68,7 @@ const ENTRY_BYTES: u64 = 2 * size_of::<(i64, Dictionary)>() as u64;
 /// Decodes the messages of one stream, in their order.
 #[derive(Debug)]
 pub struct Decoder {
-    schema: schema::DecodedSchema,
+    schema: Arc<schema::DecodedSchema>,
     /// Shared with batches; a change makes a new map, at most once for each batch.
     dictionaries: Arc<ReceivedDictionaries>,
     generations: u64,
@@ -91,7 +93,7 @@ impl Decoder {
     /// `InvalidData` for an invalid schema; `Unsupported` for big-endian streams, metadata versions
     /// other than 4 and 5 (rule A6), and types of a later format.
     pub fn new(header: &Header, options: DecodeOptions) -> Result<Self> {
-        Self::at(header, options, Some(ArrayPlace::Host))
+        Self::with_target(header, options, Target::Host)
     }
 
     /// Reads the schema of a stream, for arrays at `target`.
@@ -100,12 +102,26 @@ impl Decoder {
     ///
     /// As [`new`](Self::new); as `Device::get` for a target on a GPU.
     pub fn with_target(header: &Header, options: DecodeOptions, target: Target) -> Result<Self> {
+        Self::with_known(&KnownSchema::default(), header, options, target)
+    }
+
+    /// [`with_target`](Self::with_target) for a stream whose schema may be `known`.
+    ///
+    /// # Errors
+    ///
+    /// As [`with_target`](Self::with_target).
+    pub fn with_known(
+        known: &KnownSchema,
+        header: &Header,
+        options: DecodeOptions,
+        target: Target,
+    ) -> Result<Self> {
         let place = match target {
             Target::Host => Some(ArrayPlace::Host),
             Target::Cuda(ordinal) => Some(ArrayPlace::Gpu(Gpu::get(ordinal.into())?)),
             Target::AsSent => None,
         };
-        Self::at(header, options, place)
+        Self::at(known, header, options, place)
     }
 
     /// [`with_target`](Self::with_target) for the GPU of `room`, which allocates the memory for
@@ -120,16 +136,21 @@ impl Decoder {
         room: Arc<dyn GpuAllocator>,
     ) -> Result<Self> {
         let place = ArrayPlace::Gpu(Arc::clone(room.device()));
-        let mut decoder = Self::at(header, options, Some(place))?;
+        let mut decoder = Self::at(&KnownSchema::default(), header, options, Some(place))?;
         if let Some(relocator) = &mut decoder.relocator {
             relocator.set_room(room);
         }
         Ok(decoder)
     }
 
-    fn at(header: &Header, options: DecodeOptions, place: Option<ArrayPlace>) -> Result<Self> {
-        let schema = schema::parse(header, options.message_limit)
-            .map_err(|error| error.context("schema"))?;
+    fn at(
+        known: &KnownSchema,
+        header: &Header,
+        options: DecodeOptions,
+        place: Option<ArrayPlace>,
+    ) -> Result<Self> {
+        let schema =
+            (known.read(header, options.message_limit)).map_err(|error| error.context("schema"))?;
         Ok(Self {
             align: alignment(&schema.root),
             schema,

@@ -23,6 +23,7 @@ pub use outbound::{Afterwards, Outbound, Progress};
 pub use receiving::{StreamGpus, hand_on_bodies, peer_has_ended};
 pub use sending::{Awaited, SendRoom, Writes};
 
+use crate::arrow::decode::KnownSchema;
 use crate::driver::client_watch::ClientWatch;
 use crate::driver::clock;
 use crate::driver::io::{IoThread, Source};
@@ -73,6 +74,8 @@ pub struct Context {
     host: Option<Weak<dyn Host>>,
     /// What goes back to the peer.
     pub returns: Arc<ReturnQueue>,
+    /// Of the stream that came last.
+    pub schema: KnownSchema,
 }
 
 impl Context {
@@ -301,6 +304,7 @@ impl End {
             pool: self.pool.clone(),
             host: None,
             returns: Arc::clone(&self.returns),
+            schema: KnownSchema::default(),
         }
     }
 

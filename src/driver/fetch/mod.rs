@@ -308,7 +308,8 @@ impl Fetch {
                 self.early = follows.then(EarlyMessages::default);
                 self.target = target;
                 self.note_host(HostState::Works);
-                let decoder = Decoder::with_target(&header, self.decode, self.target);
+                let known = &self.link().context.schema;
+                let decoder = Decoder::with_known(known, &header, self.decode, self.target);
                 self.decoder = Some(decoder.map_err(|error| self.abort(error))?);
                 break;
             }
