@@ -259,6 +259,11 @@ pub struct HeaderParser {
 const LONGEST_REMEMBERED: usize = 1 << 20;
 
 impl HeaderParser {
+    /// A parser of a stream whose first header is probably `header`.
+    pub fn expecting(header: Header) -> Self {
+        Self { last: Some(header) }
+    }
+
     /// As [`Header::parse`].
     ///
     /// # Errors

@@ -202,6 +202,11 @@ impl<B> Receiver<B> {
         Ok(receiver)
     }
 
+    /// The stream probably begins with this schema, which was read before.
+    pub fn expect_schema(&mut self, schema: &Header) {
+        self.parser = HeaderParser::expecting(schema.clone());
+    }
+
     /// Sends the request on each connection (rules M1, E1). Further calls do nothing.
     pub fn start(&mut self, now: Timestamp) {
         if self.started || self.state.is_broken() {

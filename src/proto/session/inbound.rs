@@ -5,11 +5,15 @@ use std::collections::VecDeque;
 use super::{IncomingStream, Rest, SessionEvent, SessionStream, StreamMessage};
 use crate::error::{Error, Result};
 use crate::proto::{
-    Bytes, Control, ExpectedBody, Prefix, PrefixKind, SenderState, Side, Timestamp,
+    Bytes, Control, ExpectedBody, Header, Prefix, PrefixKind, SenderState, Side, Timestamp,
 };
 
 /// Most messages that may overtake a request: the schema, and an ABORT.
 const MOST_OVERTAKING: usize = 4;
+
+/// A longer schema is read anew for each stream, so that a connection without one keeps little
+/// memory.
+const MOST_SCHEMA_BYTES: usize = 16 << 10;
 
 /// The direction in which the peer sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +49,9 @@ impl<P, K, B> SessionStream<P, K, B> {
     pub fn begin_receiving(&mut self, now: Timestamp, stream: IncomingStream<B>) -> Result<()> {
         self.inbound = InboundState::Open;
         let stream = self.incoming.insert(Box::new(stream));
+        if let Some(schema) = &self.last_schema {
+            stream.expect_schema(schema);
+        }
         if let Some(error) = &self.closed {
             stream.handle_disconnect(Side::Metadata, error);
         }
@@ -114,7 +121,12 @@ impl<P, K, B> SessionStream<P, K, B> {
         if !self.has_waiting() {
             self.early.take();
         }
-        self.incoming = None;
+        if let Some(ended) = self.incoming.take()
+            && let Some(schema) = ended.schema()
+        {
+            let is_short = schema.bytes().len() <= MOST_SCHEMA_BYTES;
+            self.last_schema = is_short.then(|| Header::clone(schema));
+        }
         if self.is_expecting() {
             self.inbound = InboundState::Idle;
         }

@@ -103,6 +103,11 @@ impl<B> IncomingStream<B> {
         }
     }
 
+    /// See [`Receiver::expect_schema`].
+    pub fn expect_schema(&mut self, schema: &Header) {
+        self.receiver.expect_schema(schema);
+    }
+
     /// Sends the request, if the receiver has not: see [`Receiver::start`].
     pub fn start(&mut self, now: Timestamp) {
         self.receiver.start(now);

@@ -8,7 +8,7 @@ use super::role::StreamRole;
 use super::{ArrivedRequest, IncomingStream, PutProgress, SessionEvent, StreamMessage};
 use crate::error::{Error, Result};
 use crate::proto::{
-    Control, Headers, ReceiverTransmit, Request, Role, Sender, SenderConfig, SenderEvent,
+    Control, Header, Headers, ReceiverTransmit, Request, Role, Sender, SenderConfig, SenderEvent,
     SenderState, Side, Timestamp, Transmit, WindowRoom, is_answer,
 };
 
@@ -27,6 +27,8 @@ pub struct SessionStream<P, K, B> {
     pub(super) inbound: InboundState,
     /// What the peer sends, until [`end_receiving`](Self::end_receiving).
     pub(super) incoming: Option<Box<IncomingStream<B>>>,
+    /// The schema of the last stream that came in: mostly that of the next, too.
+    pub(super) last_schema: Option<Header>,
     pub(super) early: EarlyMessages<B>,
     pub(super) events: VecDeque<SessionEvent<K>>,
     /// Why the connection is over.
@@ -46,6 +48,7 @@ impl<P, K, B> SessionStream<P, K, B> {
             is_ordered,
             inbound,
             incoming: None,
+            last_schema: None,
             early: EarlyMessages::new(),
             events: VecDeque::new(),
             closed: None,

@@ -690,6 +690,33 @@ fn bodies_of_another_sessions_stream_wait() {
     assert!(session.nothing_came(Some(0)).unwrap());
 }
 
+/// A stream that repeats the schema of the one before it has that header, which is not read anew; one
+/// of another schema has its own.
+#[test]
+fn the_schema_of_the_last_stream_is_known() {
+    let now = Timestamp::default();
+    let mut session = client();
+    let mut schemas = Vec::new();
+    for other in [false, false, true] {
+        receives(&mut session, Verb::Get);
+        let accepted = Control::Stream(INFO, Headers::new());
+        control(&mut session, &accepted).unwrap();
+        let InMessage::Metadata(bytes) = metadata(0) else {
+            panic!("no metadata");
+        };
+        let mut bytes = bytes.to_vec();
+        // Padding behind the header makes another one of the same meaning.
+        bytes.extend(vec![0; if other { 8 } else { 0 }]);
+        hand_in(&mut session, now, InMessage::Metadata(bytes.into())).unwrap();
+        let stream = session.first_mut().incoming_mut().unwrap();
+        while stream.poll_event().is_some() {}
+        schemas.push(stream.schema().unwrap().bytes().as_ptr());
+        session.first_mut().end_receiving();
+    }
+    assert_eq!(schemas[0], schemas[1]);
+    assert_ne!(schemas[1], schemas[2]);
+}
+
 /// Rule E4: a stream that its consumer has left is over with the server's last word; a server that
 /// is silent is waited for as long as the consumer said.
 #[test]
