@@ -54,7 +54,8 @@ fn a_folder_that_is_gone_is_told_without_its_path() {
     fs::remove_dir_all(folder.path()).unwrap();
     let told = failure(1, &["put", &server.uri, "t.arrow", &small.one]);
     assert!(!told.contains(&path), "{told}");
-    let expected = "dipc: the server: cannot write in the directory for tables: entity not found";
+    let expected = "dipc: the server: cannot write in the directory for tables: there is no such \
+                    directory; make it first";
     assert_eq!(told.trim_end(), expected);
 }
 
