@@ -218,11 +218,9 @@ impl<P, K> Sender<P, K> {
         self.state = SenderState::Ending;
     }
 
-    /// Nobody waits for the server's last word. The server of a put says it all the same, since the
-    /// client's stream has ended (rule Q10).
-    pub(super) fn stop_exchange(&mut self) {
+    /// Tells the server that nobody waits for its last word (rule Q10).
+    pub(super) fn cancel_taking(&mut self) {
         if let Some(stream) = self.stream.as_mut()
-            && stream.is_exchange
             && !std::mem::replace(&mut stream.cancelled, true)
         {
             let stream = stream.mark;

@@ -200,7 +200,7 @@ impl<P, K> Sender<P, K> {
     }
 
     /// Ends the stream with an error, or the connection of a baseline peer (rule E7). At a server,
-    /// that may be a stream of the client. A client whose own stream has ended cancels an exchange.
+    /// that may be a stream of the client. A client whose own stream has ended cancels.
     ///
     /// # Errors
     ///
@@ -210,7 +210,7 @@ impl<P, K> Sender<P, K> {
             SenderState::Requested | SenderState::Taking => self.over(status, text),
             SenderState::Streaming if !self.is_client => self.over(status, text),
             SenderState::Streaming | SenderState::Asked => self.abort(status, text),
-            SenderState::Ending => self.stop_exchange(),
+            SenderState::Ending => self.cancel_taking(),
             state => return Err(misuse("fail", state)),
         }
         Ok(())

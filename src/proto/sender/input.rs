@@ -205,10 +205,6 @@ impl<P, K> Sender<P, K> {
     fn cancel(&mut self, mark: u64) -> Result<(), ProtocolError> {
         let running = self.stream.as_mut().filter(|stream| stream.mark == mark);
         if let Some(stream) = running {
-            if stream.has_source && !stream.is_exchange {
-                let text = "CANCEL of a put, which its client ends by ABORT";
-                return Err(ProtocolError::new("Q10", text));
-            }
             if !std::mem::replace(&mut stream.cancelled, true) {
                 self.events.push_back(SenderEvent::Cancelled);
             }
