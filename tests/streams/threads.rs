@@ -174,8 +174,15 @@ fn child_has_no_threads() {
     let current = Some(pages * rustix::param::page_size() as u64 + (2 << 20) - 1);
     let maximum = limits.maximum;
     setrlimit(Resource::As, Rlimit { current, maximum }).unwrap();
+    // The system keeps the stacks of threads that have ended for others.
+    let park = || thread::Builder::new().spawn(thread::park).ok();
+    let parked: Vec<_> = std::iter::from_fn(park).collect();
     let refused = [get(), get()].map(|stream| stream.map(drop).unwrap_err());
     setrlimit(Resource::As, limits).unwrap();
+    for thread in parked {
+        thread.thread().unpark();
+        thread.join().unwrap();
+    }
     for error in refused {
         assert_eq!(error.status(), Status::OutOfResources, "{error}");
         assert!(error.text().contains("cannot start a thread"), "{error}");
