@@ -269,7 +269,7 @@ fn a_put_behind_an_unended_one_loses_nothing() {
     assert!(stream.schema().is_some());
 }
 
-/// Rules Q3, Q10: what came of a put that was refused is not of the next one.
+/// Rules Q3, Q10: messages of a refused put do not belong to the next put.
 #[test]
 fn a_put_behind_a_refused_one_begins_anew() {
     let mut session = server_of(true);
