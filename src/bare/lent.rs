@@ -140,7 +140,9 @@ impl LentMemory {
             FreeMessage::Tagged { tag, bytes } => {
                 WireMessage::of_bytes(MessageClass::Tagged, tag, bytes)
             }
-            FreeMessage::Control(bytes) => WireMessage::of_bytes(MessageClass::Control, 0, bytes),
+            FreeMessage::Control { bytes, .. } => {
+                WireMessage::of_bytes(MessageClass::Control, 0, bytes)
+            }
         })
     }
 

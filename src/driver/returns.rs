@@ -56,8 +56,8 @@ impl ReturnQueue {
         self.bodies.lock().as_ref().and_then(FreeQueue::deadline)
     }
 
-    /// The messages that give everything back.
-    pub fn drain(&self) -> impl Iterator<Item = Outgoing> + use<> {
+    /// The messages that give everything back, and the numbers of their streams.
+    pub fn drain(&self) -> impl Iterator<Item = (u32, Outgoing)> + use<> {
         self.is_urgent.store(false, Ordering::Relaxed);
         let mut messages = Vec::new();
         if let Some(queue) = &mut *self.bodies.lock() {
@@ -66,7 +66,7 @@ impl ReturnQueue {
         let forgotten = std::mem::take(&mut *self.forgotten.lock());
         messages
             .into_iter()
-            .chain(forgotten.into_iter().map(forget))
+            .chain(forgotten.into_iter().map(|id| (0, forget(id))))
     }
 
     /// Adds a region that is not mapped any more.
@@ -93,13 +93,13 @@ impl ReturnQueue {
     }
 }
 
-fn outgoing(message: FreeMessage) -> Outgoing {
+fn outgoing(message: FreeMessage) -> (u32, Outgoing) {
     match message {
         FreeMessage::Tagged { tag, bytes } => {
             let payload = Payload::Bytes(bytes.into());
-            Outgoing::Tagged { tag, payload }
+            (0, Outgoing::Tagged { tag, payload })
         }
-        FreeMessage::Control(bytes) => Outgoing::Control { bytes, fd: None },
+        FreeMessage::Control { number, bytes } => (number, Outgoing::Control { bytes, fd: None }),
     }
 }
 

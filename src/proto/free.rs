@@ -26,6 +26,8 @@ pub enum Return {
     Addresses(Vec<u64>),
     /// By the number of its message, if the server takes numbers ([`Control::Return`]).
     Number {
+        /// Number of the stream on its connection (rule S2).
+        number: u32,
         /// The stream: [`Request::mark`](crate::proto::Request::mark).
         stream: u64,
         /// Number of the message.
@@ -44,7 +46,12 @@ pub enum FreeMessage {
         bytes: Vec<u8>,
     },
     /// A control message.
-    Control(Vec<u8>),
+    Control {
+        /// Number of its stream on the connection (rule S2).
+        number: u32,
+        /// The message.
+        bytes: Vec<u8>,
+    },
 }
 
 /// Gathers the returns of one connection into few messages.
@@ -52,8 +59,8 @@ pub enum FreeMessage {
 pub struct FreeQueue {
     free_tag: u64,
     addresses: Vec<u64>,
-    /// The stream and the number of each message.
-    numbers: VecDeque<(u64, u32)>,
+    /// The number of the stream, the stream, and the number of each message.
+    numbers: VecDeque<(u32, u64, u32)>,
     deadline: Option<Timestamp>,
     /// From this time on, the next return takes the waiting returns along.
     ripe: Option<Timestamp>,
@@ -87,7 +94,11 @@ impl FreeQueue {
                 let named = addresses.iter().copied().filter(|address| *address != 0);
                 self.addresses.extend(named);
             }
-            Return::Number { stream, seq } => self.numbers.push_back((*stream, *seq)),
+            Return::Number {
+                number,
+                stream,
+                seq,
+            } => self.numbers.push_back((*number, *stream, *seq)),
         }
         if self.deadline.is_none() && !self.is_empty() {
             // Rule F5: 10 ms from the first address on.
@@ -120,12 +131,13 @@ impl FreeQueue {
 
     /// The first waiting numbers, as far as they belong to one stream.
     fn next_numbers(&mut self) -> Option<FreeMessage> {
-        let (stream, _) = *self.numbers.front()?;
-        let others = self.numbers.iter().position(|(of, _)| *of != stream);
+        let (number, stream, _) = *self.numbers.front()?;
+        let is_other = |(_, of, _): &(u32, u64, u32)| *of != stream;
+        let others = self.numbers.iter().position(is_other);
         let count = others.unwrap_or(self.numbers.len()).min(MOST_IN_ONE);
-        let seqs = self.numbers.drain(..count).map(|(_, seq)| seq).collect();
+        let seqs = self.numbers.drain(..count).map(|(.., seq)| seq).collect();
         let bytes = Control::Return { stream, seqs }.encode();
-        Some(FreeMessage::Control(bytes))
+        Some(FreeMessage::Control { number, bytes })
     }
 
     fn next_addresses(&mut self) -> Option<FreeMessage> {
@@ -165,6 +177,15 @@ mod tests {
 
     fn addresses(addresses: &[u64]) -> Return {
         Return::Addresses(addresses.to_vec())
+    }
+
+    /// A message of the stream `stream`, whose number is one more.
+    fn number(stream: u64, seq: u32) -> Return {
+        Return::Number {
+            number: u32::try_from(stream).unwrap() + 1,
+            stream,
+            seq,
+        }
     }
 
     /// The bytes of a free list.
@@ -243,7 +264,7 @@ mod tests {
             read += u32::from(queue.needs_time());
             assert!(queue.needs_time() || seq >= 16);
             let now = if queue.needs_time() { at(5) } else { at(0) };
-            queue.push(now, &Return::Number { stream: 7, seq });
+            queue.push(now, &number(7, seq));
             assert!(!queue.is_due(now));
         }
         assert_eq!((read, queue.deadline()), (16 + 62, Some(at(15))));
@@ -259,14 +280,14 @@ mod tests {
     fn numbers_go_by_stream() {
         let mut queue = FreeQueue::new(9);
         for (stream, seq) in [(7, 1), (7, 3), (8, 2)] {
-            queue.push(at(0), &Return::Number { stream, seq });
+            queue.push(at(0), &number(stream, seq));
         }
         assert_eq!((queue.poll(at(0)), queue.deadline()), (None, Some(at(10))));
         let returned = |stream: u64, seqs: &[u32]| {
             let seqs = seqs.to_vec();
-            Some(FreeMessage::Control(
-                Control::Return { stream, seqs }.encode(),
-            ))
+            let bytes = Control::Return { stream, seqs }.encode();
+            let number = u32::try_from(stream).unwrap() + 1;
+            Some(FreeMessage::Control { number, bytes })
         };
         assert_eq!(queue.poll(at(10)), returned(7, &[1, 3]));
         assert_eq!(queue.flush(), returned(8, &[2]));

@@ -167,9 +167,10 @@ impl End {
         if self.session.closed().is_some() {
             return;
         }
-        for message in messages.into_iter().chain(self.returns.drain()) {
+        let messages = messages.into_iter().map(|message| (0, message));
+        for (number, message) in messages.chain(self.returns.drain()) {
             telling::sent(&*self.connection, &message);
-            let _ = self.connection.queue(0, message);
+            let _ = self.connection.queue(number, message);
         }
         self.write(effects);
     }

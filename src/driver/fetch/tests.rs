@@ -24,7 +24,11 @@ fn releases_ask_the_io_thread_once() {
     let most = token.step(|_, _| {
         let mut most = 0;
         for seq in 0..5000 {
-            link.free([Return::Number { stream: 1, seq }]);
+            link.free([Return::Number {
+                number: 0,
+                stream: 1,
+                seq,
+            }]);
             most = most.max(io.waiting());
         }
         most
@@ -59,7 +63,11 @@ fn releases_of_a_connection_that_is_over_ask_for_nothing() {
     io.shut_down();
     token.step(|end, effects| end.close(Error::disconnected("the server has gone"), effects));
     let link = Arc::clone(token.link());
-    link.free([Return::Number { stream: 1, seq: 1 }]);
+    link.free([Return::Number {
+        number: 0,
+        stream: 1,
+        seq: 1,
+    }]);
     std::thread::sleep(RETRY * 2);
     let before = io.waiting();
     link.timer();

@@ -17,8 +17,12 @@ impl<B> Receiver<B> {
         named.peek()?;
         let info = self.data.as_ref().unwrap_or(&self.metadata).info;
         if info.is_some_and(|info| info.features & FEATURE_RETURN != 0) {
-            let stream = self.config.request.mark();
-            return Some(Return::Number { stream, seq });
+            let request = &self.config.request;
+            return Some(Return::Number {
+                number: request.number,
+                stream: request.mark(),
+                seq,
+            });
         }
         Some(Return::Addresses(named.map(|span| span.address).collect()))
     }

@@ -291,9 +291,10 @@ impl ManyWorld {
         frees.push(NOW(), &back);
         let later = NOW().saturating_add(Duration::from_secs(1));
         while let Some(message) = frees.poll(later) {
-            let FreeMessage::Control(bytes) = message else {
+            let FreeMessage::Control { number: of, bytes } = message else {
                 panic!("what is lent comes back by number");
             };
+            assert_eq!(of, number);
             self.up.push_back((number, Wire::Control(bytes)));
         }
         true

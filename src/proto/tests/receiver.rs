@@ -1108,7 +1108,11 @@ fn bodies_go_back_by_number_where_the_server_takes_that() {
     receiver
         .handle_control(NOW, Side::Metadata, &accepted)
         .unwrap();
-    let number = |seq| Return::Number { stream: 0, seq };
+    let number = |seq| Return::Number {
+        number: 0,
+        stream: 0,
+        seq,
+    };
     assert_eq!(receiver.abandoned(), [number(1)]);
     put_list(&mut receiver, 2, 256).unwrap();
     assert_eq!(receiver.abandoned(), [number(2)]);

@@ -57,7 +57,7 @@ impl Wire {
     pub(super) fn of_free(message: FreeMessage) -> Self {
         match message {
             FreeMessage::Tagged { tag, bytes } => Self::Tagged(tag, bytes),
-            FreeMessage::Control(bytes) => Self::Control(bytes),
+            FreeMessage::Control { bytes, .. } => Self::Control(bytes),
         }
     }
 
