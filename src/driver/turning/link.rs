@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use super::guests::Guests;
 use super::ownership::{GiveBack, Owner};
 use super::{Turn, Turner};
 use crate::driver::bell::Bell;
@@ -38,9 +39,21 @@ pub(super) struct LockedEnd<T> {
     pub(super) bells: [Option<Arc<Bell>>; 2],
     /// There are two tokens.
     pub(super) is_shared: bool,
+    /// The streams of a connection that carries many.
+    pub(super) guests: Guests,
     /// Watched by the I/O thread's epoll, also after a holder took the connection, until the first
     /// event.
     registration: Option<Registration>,
+}
+
+impl<T: Turn> LockedEnd<T> {
+    /// Wakes the guests for whom something has changed.
+    fn ring_guests(&mut self) {
+        let stirred = self.end.take_stirred();
+        if self.owner == Owner::Shared {
+            self.guests.ring(&stirred);
+        }
+    }
 }
 
 impl<T> LockedEnd<T> {
@@ -70,6 +83,7 @@ impl<T: Turn> Link<T> {
                 owner: Owner::IoThread,
                 bells: [None, None],
                 is_shared: false,
+                guests: Guests::default(),
                 registration: None,
             }),
         })
@@ -130,6 +144,40 @@ impl<T: Turn> Link<T> {
         taken.then(|| Turner::new(me))
     }
 
+    /// A token of the stream `number`; `None` where the connection does not carry many.
+    pub fn guest(&self, number: u32) -> Option<Turner<T>> {
+        let me = self.me.upgrade()?;
+        let mut held = self.held.lock();
+        let is_shared = held.owner == Owner::Shared;
+        let slot = is_shared.then(|| held.guests.add(number))?;
+        drop(held);
+        Some(Turner::guest(me, number, slot))
+    }
+
+    /// A holder leaves the connection to the I/O thread for good, and is a guest from now on.
+    pub(super) fn share(&self, number: u32) -> usize {
+        let mut effects = T::Effects::default();
+        let mut held = self.held.lock();
+        held.owner.share();
+        held.bells = [None, None];
+        let slot = held.guests.add(number);
+        self.watch(&mut held, &mut effects);
+        drop(held);
+        self.settle(effects);
+        slot
+    }
+
+    /// A guest is gone.
+    pub(super) fn leave(&self, number: u32, slot: usize) {
+        if !self.generation.is_same_process() {
+            return;
+        }
+        let mut held = self.held.lock();
+        if held.guests.remove(number, slot) {
+            self.interfere_held(held, |end, effects| end.leave(number, effects));
+        }
+    }
+
     /// Reads the state. Nothing is changed, so that the owner need not hear of it.
     pub fn inspect<R>(&self, inspect: impl FnOnce(&T) -> R) -> R {
         inspect(&self.held.lock().end)
@@ -156,7 +204,8 @@ impl<T: Turn> Link<T> {
         let mut soon = false;
         if held.owner.admit_io(clock::now()) {
             let wants = self.watch(&mut held, &mut effects);
-            soon = wants.again == Again::Now && held.owner == Owner::IoThread;
+            soon = wants.again == Again::Now && held.owner != Owner::Deputy;
+            held.ring_guests();
         } else {
             held.ring(None);
         }
@@ -328,6 +377,7 @@ impl<T: Turn> Link<T> {
             if held.is_shared {
                 held.ring(None);
             }
+            held.ring_guests();
             wants.again == Again::Now
         };
         self.settle(effects);
@@ -373,6 +423,7 @@ impl<T: Turn> Source for Link<T> {
             }
             let is_io = held.owner.admit_io(now);
             self.schedule_each([next, held.owner.deputy_at()]);
+            held.ring_guests();
             is_io
         };
         self.settle(effects);

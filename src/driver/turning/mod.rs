@@ -4,9 +4,12 @@
 //! connection, [`Turn::turn`], for every transport and both ends. Its callers are the I/O thread,
 //! which owns the connection while nobody holds the [`Turner`], and the holder of that token.
 
+mod guests;
 mod link;
 mod ownership;
 mod turner;
+
+use smallvec::SmallVec;
 
 pub use link::Link;
 pub use turner::Turner;
@@ -25,6 +28,25 @@ pub const TURN_MESSAGES: usize = 64;
 /// Bytes of bodies that one turn reads, and copies or writes to be sent. They still lie in a cache
 /// when they are used.
 pub const TURN_BYTES: u64 = 256 << 10;
+
+/// Streams of a connection for which something has changed.
+#[derive(Debug, Default)]
+pub struct Stirred {
+    /// Their numbers.
+    pub numbers: SmallVec<[u32; 4]>,
+    /// All of them.
+    pub all: bool,
+}
+
+impl Stirred {
+    /// Adds a stream.
+    #[inline]
+    pub fn add(&mut self, number: u32) {
+        if self.numbers.last() != Some(&number) {
+            self.numbers.push(number);
+        }
+    }
+}
 
 /// One end of a connection: the state that only the owner changes.
 pub trait Turn: Send + Sized + 'static {
@@ -56,6 +78,16 @@ pub trait Turn: Send + Sized + 'static {
 
     /// Whether the connection is over.
     fn is_over(&self) -> bool;
+
+    /// The streams whose tokens a change of the state concerns, since the last call.
+    fn take_stirred(&mut self) -> Stirred {
+        Stirred::default()
+    }
+
+    /// The last guest of a stream is gone, on a connection that carries many.
+    fn leave(&mut self, number: u32, effects: &mut Self::Effects) {
+        let _ = (number, effects);
+    }
 
     /// Says what waits, before the connection is dropped that nothing needs.
     fn let_go(&mut self);

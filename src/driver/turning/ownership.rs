@@ -11,6 +11,9 @@
 //!               give_back        └──────────────── hold ── Deputy ◀──┘
 //! ```
 //!
+//! A connection that carries many streams is [`Shared`](Owner::Shared), for good: the I/O thread turns
+//! it, and each stream has a token as a guest.
+//!
 //! A holder may stay in the host's code for long, while the peer cancels, returns memory or dies.
 //! It names a time when it enters. From then on the I/O thread stands in, until the holder is back.
 
@@ -30,6 +33,8 @@ pub enum Owner {
     },
     /// The I/O thread, in place of a holder that is in the host's code.
     Deputy,
+    /// The I/O thread, for good: the connection carries many streams.
+    Shared,
 }
 
 impl Owner {
@@ -47,6 +52,11 @@ impl Owner {
         *self = Self::IoThread;
     }
 
+    /// The I/O thread turns the connection from now on, whoever has it.
+    pub fn share(&mut self) {
+        *self = Self::Shared;
+    }
+
     /// The holder is here, back from the host's code or not.
     pub fn hold(&mut self) {
         *self = Self::Holder;
@@ -61,7 +71,7 @@ impl Owner {
     /// code gets a deputy by this call.
     pub fn admit_io(&mut self, now: Timestamp) -> bool {
         match *self {
-            Self::IoThread | Self::Deputy => true,
+            Self::IoThread | Self::Deputy | Self::Shared => true,
             Self::Host { until } if now >= until => {
                 *self = Self::Deputy;
                 true
@@ -74,7 +84,7 @@ impl Owner {
     pub fn deputy_at(self) -> Option<Timestamp> {
         match self {
             Self::Host { until } => Some(until),
-            Self::IoThread | Self::Holder | Self::Deputy => None,
+            Self::IoThread | Self::Holder | Self::Deputy | Self::Shared => None,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The token of a connection that the I/O thread does not own.
+//! The token of a connection that the I/O thread does not own, and those of the streams that share
+//! one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,18 +7,32 @@ use std::sync::atomic::Ordering;
 use super::ownership::GiveBack;
 use super::{Link, Turn};
 use crate::driver::bell::Bell;
+use crate::driver::waiting::Wants;
 
-/// The right to turn a connection. Its holder turns the connection, or sleeps on the connection's
-/// descriptors and its own bell. Dropping it gives the connection back to the I/O thread.
+/// The right to turn a connection, or a stream's right to act on a connection that it shares.
 ///
-/// There is one at most, but for a connection with a stream in each direction: its two streams
-/// [share](Self::share) the right. The bell of either rings after each step of the other, which may
-/// have read what the first waits for.
+/// A holder turns the connection, or sleeps on the connection's descriptors and its own bell.
+/// Dropping the token gives the connection back to the I/O thread. There is one holder at most, but
+/// for a connection with a stream in each direction: its two streams [share](Self::share) the right.
+/// The bell of either rings after each step of the other, which may have read what the first waits
+/// for.
+///
+/// A guest has one of the streams of a connection that carries many. The I/O thread turns that
+/// connection, and the guest sleeps on its bell alone.
 pub struct Turner<T: Turn> {
     link: Arc<Link<T>>,
-    /// 0, or 1 for the second one.
-    number: usize,
-    way: GiveBack,
+    /// The stream; 0 where it has the connection to itself.
+    number: u32,
+    /// 0, or 1 for the second token.
+    slot: usize,
+    right: Right,
+}
+
+/// What a token stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Right {
+    Holder(GiveBack),
+    Guest,
 }
 
 impl<T: Turn> Turner<T> {
@@ -26,16 +41,52 @@ impl<T: Turn> Turner<T> {
         Self {
             link,
             number: 0,
-            way: GiveBack::Now,
+            slot: 0,
+            right: Right::Holder(GiveBack::Now),
         }
     }
 
-    /// A second token for the same connection, which is given back with the last one.
+    pub(super) fn guest(link: Arc<Link<T>>, number: u32, slot: usize) -> Self {
+        Self {
+            link,
+            number,
+            slot,
+            right: Right::Guest,
+        }
+    }
+
+    /// A second token of the same stream. A connection is given back with the last one.
     pub fn share(&mut self) -> Self {
-        self.link.lock().is_shared = true;
+        let mut held = self.link.lock();
+        if self.is_guest() {
+            let slot = held.guests.add(self.number);
+            return Self::guest(Arc::clone(&self.link), self.number, slot);
+        }
+        held.is_shared = true;
+        drop(held);
         let mut other = Self::new(Arc::clone(&self.link));
-        other.number = 1 - self.number;
+        other.slot = 1 - self.slot;
         other
+    }
+
+    /// Leaves the connection, which carries many streams from now on, to the I/O thread for good.
+    pub fn become_guest(&mut self) {
+        if self.is_guest() {
+            return;
+        }
+        self.slot = self.link.share(self.number);
+        self.right = Right::Guest;
+        (self.link.io().holders()).fetch_sub(1, Ordering::Relaxed);
+        // What was read before may wait.
+        self.link.io().call_soon(self.link.source());
+    }
+
+    /// What to sleep for on the descriptors of the connection. A guest sleeps on its bell alone.
+    pub fn wants(&self) -> Wants {
+        match self.right {
+            Right::Holder(_) => self.link.inspect(T::wants),
+            Right::Guest => Wants::default(),
+        }
     }
 
     /// The connection.
@@ -43,9 +94,23 @@ impl<T: Turn> Turner<T> {
         &self.link
     }
 
+    /// Number of the stream on the connection (rule S2).
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Whether the stream shares the connection, which the I/O thread turns.
+    pub fn is_guest(&self) -> bool {
+        self.right == Right::Guest
+    }
+
     /// Rings `bell` from now on when another thread has changed the connection.
     pub fn set_bell(&mut self, bell: Option<Arc<Bell>>) {
-        self.link.lock().bells[self.number] = bell;
+        let mut held = self.link.lock();
+        match self.right {
+            Right::Holder(_) => held.bells[self.slot] = bell,
+            Right::Guest => held.guests.set_bell(self.number, self.slot, bell),
+        }
     }
 
     /// Runs `step` under the lock, and does its effects.
@@ -60,14 +125,20 @@ impl<T: Turn> Turner<T> {
 
     /// Gives the connection back to the I/O thread, which is the caller and turns it next.
     pub fn give_back_here(mut self) {
-        self.way = GiveBack::Here;
+        self.set_way(GiveBack::Here);
     }
 
     /// Gives the connection back. The I/O thread begins to watch it a little later: until then the
     /// caller may [acquire](Link::acquire) it again without a system call.
     pub fn give_back_later(mut self) -> Arc<Link<T>> {
-        self.way = GiveBack::Later;
+        self.set_way(GiveBack::Later);
         Arc::clone(&self.link)
+    }
+
+    fn set_way(&mut self, way: GiveBack) {
+        if let Right::Holder(own) = &mut self.right {
+            *own = way;
+        }
     }
 
     fn step_and<R>(
@@ -75,6 +146,9 @@ impl<T: Turn> Turner<T> {
         enters_host: bool,
         step: impl FnOnce(&mut T, &mut T::Effects) -> R,
     ) -> R {
+        if self.is_guest() {
+            return self.link.interfere(step);
+        }
         let mut effects = T::Effects::default();
         let mut held = self.link.lock();
         held.owner.hold();
@@ -83,7 +157,7 @@ impl<T: Turn> Turner<T> {
             self.link.enter_host(&mut held, &mut effects);
         }
         if held.is_shared {
-            held.ring(Some(self.number));
+            held.ring(Some(self.slot));
         }
         drop(held);
         T::settle(&self.link, effects);
@@ -93,8 +167,11 @@ impl<T: Turn> Turner<T> {
 
 impl<T: Turn> Drop for Turner<T> {
     fn drop(&mut self) {
+        let Right::Holder(way) = self.right else {
+            return self.link.leave(self.number, self.slot);
+        };
         (self.link.io().holders()).fetch_sub(1, Ordering::Relaxed);
-        if self.link.give_back(self.number, self.way) && self.way == GiveBack::Now {
+        if self.link.give_back(self.slot, way) && way == GiveBack::Now {
             self.link.io().call_soon(self.link.source());
         }
     }

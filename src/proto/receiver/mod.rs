@@ -291,6 +291,11 @@ impl<B> Receiver<B> {
         self.state = ReceiverState::Cancelled;
     }
 
+    /// Whether the sender has said something of the request.
+    pub fn is_answered(&self) -> bool {
+        !self.metadata.is_unheard()
+    }
+
     /// Whether a client sends the stream.
     pub fn is_of_client(&self) -> bool {
         self.is_server

@@ -86,6 +86,8 @@ struct Left {
     messages: usize,
     /// The end, or the silence, was told.
     is_told: bool,
+    /// Other streams share the connection, which is not closed for this one.
+    is_one_of_many: bool,
 }
 
 impl<B> IncomingStream<B> {
@@ -317,6 +319,11 @@ impl<B> IncomingStream<B> {
         self.info.as_ref()
     }
 
+    /// Whether the server has said something of the request, or has failed to.
+    pub fn is_answered(&self) -> bool {
+        self.receiver.is_answered() || self.is_broken() || !self.cuts.is_empty()
+    }
+
     /// Headers of the server's answers, so far.
     pub fn answer_headers(&self) -> &Headers {
         self.receiver.answer_headers()
@@ -341,7 +348,17 @@ impl<B> IncomingStream<B> {
             patience: self.receiver.stall_timeout().unwrap_or(patience),
             messages: MOST_LEFT,
             is_told: false,
+            is_one_of_many: false,
         });
+    }
+
+    /// The same of a stream that shares its connection with others, whose rest is waited for unless
+    /// the peer broke a rule.
+    pub fn leave_one(&mut self, now: Timestamp, patience: Duration) {
+        self.leave(now, patience);
+        if let Some(left) = &mut self.left {
+            left.is_one_of_many = true;
+        }
     }
 
     /// Whether a stream that its consumer has left is over, once.
@@ -375,7 +392,8 @@ impl<B> IncomingStream<B> {
         if is_last && (self.is_ordered || self.receiver.is_whole()) {
             return Rest::Nothing;
         }
-        let is_unusable = match self.is_of_client() {
+        let is_one_of_many = (self.left.as_ref()).is_some_and(|left| left.is_one_of_many);
+        let is_unusable = match self.is_of_client() || is_one_of_many {
             // It is waited for, so that it reads the server's last word.
             true => self.is_peer_at_fault(),
             false => !self.is_ordered || (self.state() == ReceiverState::Failed && !is_last),

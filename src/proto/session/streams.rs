@@ -7,8 +7,8 @@ use super::role::{SessionRole, StreamRole};
 use super::{Session, SessionEvent, SessionStream};
 use crate::error::{Error, Result, Status};
 use crate::proto::{
-    Control, FEATURE_RETURN, FEATURE_STREAMS, ProtocolError, Request, Role, SenderConfig,
-    Timestamp, Transmit,
+    Control, FEATURE_RETURN, FEATURE_STREAMS, Header, ProtocolError, Request, Role, SenderConfig,
+    SenderState, Timestamp, Transmit,
 };
 
 /// Features of a client that may have many streams: what it is lent comes back by number.
@@ -45,6 +45,8 @@ pub(super) struct Streams<P, K, B> {
     silent_at: BTreeMap<u32, Timestamp>,
     pub(super) config: SenderConfig,
     is_ordered: bool,
+    /// The schema of the stream of `others` that has ended last.
+    last_schema: Option<Header>,
 }
 
 /// A stream with a number other than 0.
@@ -80,6 +82,7 @@ impl<P, K, B> Streams<P, K, B> {
             silent_at: BTreeMap::new(),
             config,
             is_ordered,
+            last_schema: None,
         }
     }
 
@@ -101,6 +104,18 @@ impl<P, K, B> Streams<P, K, B> {
         self.to_send.insert(number);
         self.to_tell.insert(number);
         Some(&mut numbered.stream)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &SessionStream<P, K, B>> {
+        let others = self.others.values().map(|it| &it.stream);
+        std::iter::once(&self.first).chain(others)
+    }
+
+    fn serving(&self) -> Vec<u32> {
+        let others = self.others.iter().map(|(number, it)| (*number, &it.stream));
+        let all = std::iter::once((0, &self.first)).chain(others);
+        let serving = all.filter(|(_, stream)| stream.is_serving());
+        serving.map(|(number, _)| number).collect()
     }
 
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut SessionStream<P, K, B>> {
@@ -203,6 +218,9 @@ impl<P, K, B> Streams<P, K, B> {
     fn insert(&mut self, number: u32, standing: Standing) {
         let new = || SessionStream {
             closed: self.first.closed.clone(),
+            last_schema: (self.last_schema.as_ref())
+                .or(self.first.last_schema.as_ref())
+                .cloned(),
             ..SessionStream::new(self.first.role.another(), self.config, self.is_ordered)
         };
         match self.others.entry(number) {
@@ -266,7 +284,9 @@ impl<P, K, B> Streams<P, K, B> {
         }
         let is_needed = numbered.stream.has_output() || numbered.stream.lent_outstanding() > 0;
         if numbered.standing == Standing::Lent && !is_needed {
-            self.others.remove(&number);
+            let ended = self.others.remove(&number);
+            let schema = ended.and_then(|it| it.stream.last_schema);
+            self.last_schema = schema.or(self.last_schema.take());
         }
     }
 
@@ -303,6 +323,42 @@ impl<P, K, B> Session<P, K, B> {
             StreamLimit::Many(limit) => limit,
             StreamLimit::One | StreamLimit::Offered(_) => 1,
         }
+    }
+
+    /// Whether the connection carries many streams.
+    pub fn is_many(&self) -> bool {
+        matches!(self.streams.limit, StreamLimit::Many(_))
+    }
+
+    /// Lent spans of all streams that are not yet returned.
+    pub fn lent_outstanding(&self) -> usize {
+        let all = self.streams.all();
+        all.map(SessionStream::lent_outstanding).sum()
+    }
+
+    /// Whether the connection is of use to somebody though no stream runs: see
+    /// [`SessionStream::is_needed`].
+    pub fn is_needed(&self) -> bool {
+        self.streams.all().any(SessionStream::is_needed)
+    }
+
+    /// At a server: whether a stream is asked for, or one of the two sides has to say its last word.
+    pub fn is_under_way(&self) -> bool {
+        let all = self.streams.all();
+        all.map(SessionStream::state).any(|state| {
+            matches!(
+                state,
+                SenderState::Requested
+                    | SenderState::Streaming
+                    | SenderState::Taking
+                    | SenderState::Draining
+            )
+        })
+    }
+
+    /// The numbers of the streams that this server serves, or is asked to.
+    pub fn serving(&self) -> Vec<u32> {
+        self.streams.serving()
     }
 
     /// A stream of the connection.
@@ -378,6 +434,8 @@ impl<P, K, B> Session<P, K, B> {
         if let StreamLimit::Offered(limit) = self.streams.limit
             && request.features & ASKS_FOR_MANY == ASKS_FOR_MANY
             && role == Role::Both
+            // READY names a message, and no stream.
+            && request.gpus.is_empty()
         {
             self.streams.limit = StreamLimit::Many(limit);
             self.say(&Control::Streams { limit }, None);

@@ -1,0 +1,74 @@
+//! The streams of a connection that carries many: they do not turn it, and their bells tell them what
+//! the I/O thread has read.
+
+use std::sync::Arc;
+
+use foldhash::HashMap;
+use smallvec::{SmallVec, smallvec};
+
+use super::Stirred;
+use crate::driver::bell::Bell;
+
+/// The guests of a connection, by the number of their stream.
+#[derive(Default)]
+pub(super) struct Guests(HashMap<u32, SmallVec<[Guest; 1]>>);
+
+/// A token of a stream. A stream that goes both ways has two.
+struct Guest {
+    slot: usize,
+    bell: Option<Arc<Bell>>,
+}
+
+impl Guests {
+    /// One more of the stream. Returns which of its tokens it is.
+    pub(super) fn add(&mut self, number: u32) -> usize {
+        let guest = |slot| Guest { slot, bell: None };
+        match self.0.get_mut(&number) {
+            Some(guests) => {
+                let slot = usize::from(guests.iter().any(|it| it.slot == 0));
+                guests.push(guest(slot));
+                slot
+            }
+            None => {
+                self.0.insert(number, smallvec![guest(0)]);
+                0
+            }
+        }
+    }
+
+    /// One less. Returns whether it was the last of its stream.
+    pub(super) fn remove(&mut self, number: u32, slot: usize) -> bool {
+        let Some(guests) = self.0.get_mut(&number) else {
+            return false;
+        };
+        guests.retain(|guest| guest.slot != slot);
+        guests.is_empty() && self.0.remove(&number).is_some()
+    }
+
+    pub(super) fn set_bell(&mut self, number: u32, slot: usize, bell: Option<Arc<Bell>>) {
+        let mut guests = self.0.get_mut(&number).into_iter().flatten();
+        if let Some(guest) = guests.find(|guest| guest.slot == slot) {
+            guest.bell = bell;
+        }
+    }
+
+    /// Wakes those for whom something has changed.
+    pub(super) fn ring(&self, stirred: &Stirred) {
+        match stirred.all {
+            true => self.0.values().flatten().for_each(Guest::ring),
+            false => {
+                let guests = stirred.numbers.iter().filter_map(|it| self.0.get(it));
+                guests.flatten().for_each(Guest::ring);
+            }
+        }
+    }
+}
+
+impl Guest {
+    fn ring(&self) {
+        // One that has rung was not silenced: its owner has yet to look.
+        if let Some(bell) = self.bell.as_ref().filter(|bell| !bell.has_rung()) {
+            bell.ring();
+        }
+    }
+}
