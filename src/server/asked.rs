@@ -7,7 +7,7 @@ use super::client_stream::ClientStream;
 use super::streams::Slot;
 use super::tickets::Entry;
 use crate::driver::callbacks::Callbacks;
-use crate::driver::end::{End, EndLink};
+use crate::driver::end::{End, EndLink, StreamLink};
 use crate::driver::turning::Turner;
 use crate::error::Error;
 use crate::proto::ArrivedRequest;
@@ -115,6 +115,26 @@ impl IncomingRequest {
         match &self.owner {
             ConnectionOwner::Request(turner) => turner.link(),
             ConnectionOwner::Stream(source, _) => source.link(),
+        }
+    }
+
+    pub(super) fn stream(&self) -> StreamLink {
+        match &self.owner {
+            ConnectionOwner::Request(turner) => turner.stream(),
+            ConnectionOwner::Stream(source, _) => source.link().clone(),
+        }
+    }
+
+    /// A connection that carries many streams from now on goes to the I/O thread.
+    pub(super) fn share_connection(self) -> Self {
+        match self.owner {
+            ConnectionOwner::Request(mut turner)
+                if turner.link().inspect(|end| end.session.is_many()) =>
+            {
+                turner.become_guest();
+                Self::new(turner, self.request)
+            }
+            owner => Self { owner, ..self },
         }
     }
 }

@@ -15,7 +15,7 @@ use super::errors::stopped;
 use super::host::SharedAuthorizer;
 use super::pulls::PullQueues;
 use super::request::{Reply, ServerRequest, refused};
-use crate::driver::end::EndLink;
+use crate::driver::end::StreamLink;
 use crate::driver::produce::OutStream;
 use crate::error::Result;
 
@@ -74,12 +74,12 @@ impl Authorizing {
     /// Asks the host.
     pub(super) fn decide(
         &self,
-        link: &Arc<EndLink>,
+        link: &StreamLink,
         ticket: &[u8],
         asked_for: AskedFor,
     ) -> Result<Allowed> {
         let way = self.way.lock().clone().ok_or_else(stopped)?;
-        let stream = OutStream::without_batches(ticket.to_vec(), Arc::clone(link));
+        let stream = OutStream::without_batches(ticket.to_vec(), link.clone());
         let request = |reply| ServerRequest::new(stream, asked_for, reply, Attachment::Nothing);
         let authorizer = match way {
             Asking::Call(authorizer) => authorizer,

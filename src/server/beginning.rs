@@ -65,7 +65,7 @@ impl ServerCore {
                 source.set_record(&record);
                 let stream = match other {
                     Some(other) => OutStream::new(ticket, other, Role::Both, false),
-                    None => OutStream::without_batches(ticket, Arc::clone(source.link())),
+                    None => OutStream::without_batches(ticket, source.link().clone()),
                 };
                 (stream, Some(source))
             }
@@ -123,7 +123,7 @@ impl ServerCore {
         slot: Arc<Slot>,
         options: &ProduceOptions,
     ) -> Begun {
-        let link = Arc::clone(turner.link());
+        let link = turner.stream();
         let lends = link.ways().lender.is_some();
         let is_light = table
             .get()
@@ -131,8 +131,11 @@ impl ServerCore {
         let wanted = (asked.request.ticket.as_slice(), asked.role);
         let (ending, place) = (ending(&slot), Box::new(slot));
         let publication = Publication::new(&link, wanted, table, options, ending, place);
-        turner.step(|served, effects| served.send_in_turns(publication, effects));
-        if is_light {
+        turner.step(|served, effects| {
+            served.send_in_turns(link.number(), publication, effects);
+        });
+        // The I/O thread sends on a connection that streams share.
+        if is_light || turner.is_guest() {
             Begun::Here(turner)
         } else {
             Begun::Thread(Box::new(HeavyTable(turner)))

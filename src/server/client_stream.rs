@@ -12,7 +12,7 @@ use crate::arrow::decode::{DecodeOptions, Decoder, Level};
 use crate::cancel::Cancel;
 use crate::device::DeviceKind;
 use crate::driver::bell::Bell;
-use crate::driver::end::{End, EndLink};
+use crate::driver::end::{End, StreamLink};
 use crate::driver::fetch::{Fetch, Stream};
 use crate::driver::figures::Record;
 use crate::driver::turning::Turner;
@@ -61,7 +61,7 @@ impl Default for TakeOptions {
 /// The connection is the stream's until the client's last word on it: also a stream that the host
 /// does not want is read, and thrown away (rule Q10).
 pub(super) struct ClientStream {
-    link: Arc<EndLink>,
+    link: StreamLink,
     /// Names the stream on the connection.
     mark: u64,
     info: StreamInfo,
@@ -106,7 +106,7 @@ impl ClientStream {
             Ok(made) => made,
             Err(error) => return Err((error, turner)),
         };
-        let link = Arc::clone(turner.link());
+        let link = turner.stream();
         let mut features = FEATURE_IN_PLACE | FEATURE_RETURN;
         if link.profile().is_ordered {
             features |= FEATURE_REPEAT;
@@ -128,7 +128,7 @@ impl ClientStream {
         let same_user = link.same_user();
         let decode = DecodeOptions::of_peer(same_user, options.level, options.message_limit);
         // The host may need long to decide.
-        link.interfere(|end, effects| end.say_pending(effects));
+        link.interfere(|end, effects| end.say_pending(link.number(), effects));
         let mut fetch = Fetch::of_client(config, turner, decode)?;
         if let Some(bell) = bell {
             fetch.share(bell);
@@ -161,7 +161,7 @@ impl ClientStream {
         self.record.get_or_init(|| Arc::clone(record));
     }
 
-    pub(super) fn link(&self) -> &Arc<EndLink> {
+    pub(super) fn link(&self) -> &StreamLink {
         &self.link
     }
 
@@ -242,7 +242,7 @@ impl ClientStream {
             TakeProgress::Answered => return Err(answered_before()),
         };
         if fetch.is_none() {
-            // The host has it still, and with it the connection.
+            // The host has it still, and with it the place of the stream.
             self.link.serve_no_more();
         }
         let whole = fetch.as_ref().filter(|it| is_taken && it.is_complete());

@@ -1,13 +1,13 @@
 //! Requests about which the host has to decide (rule Q7).
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use super::asked::{Asked, Begun, ConnectionOwner, Dispatch, IncomingRequest, StreamWork};
 use super::asked_for::{Allowed, AskedFor};
 use super::authorizing::OpenDecision;
 use super::core::ServerCore;
 use crate::driver::clock;
-use crate::driver::end::EndLink;
+use crate::driver::end::StreamLink;
 use crate::error::{Error, Status};
 use crate::proto::{self, Verb};
 
@@ -30,9 +30,10 @@ impl ServerCore {
         };
         let has_source = incoming.request.request.verb.has_source();
         if let ConnectionOwner::Request(turner) = &mut incoming.owner {
+            let number = turner.number();
             turner.step_to_host(|served, _| {
-                if has_source {
-                    served.session.first_mut().await_decision();
+                if has_source && let Ok(stream) = served.stream_mut(number) {
+                    stream.await_decision();
                 }
             });
         }
@@ -44,12 +45,7 @@ impl ServerCore {
     }
 
     /// Whether the client of `link` may get a ticket that an answer of the server would show.
-    pub(super) fn may_see(
-        &self,
-        link: &Arc<EndLink>,
-        asked: &proto::Request,
-        ticket: &[u8],
-    ) -> bool {
+    pub(super) fn may_see(&self, link: &StreamLink, asked: &proto::Request, ticket: &[u8]) -> bool {
         self.authorizing.as_ref().is_none_or(|authorizing| {
             let mut asked_for = AskedFor::of(asked, clock::now());
             asked_for.verb = Verb::Get;
@@ -75,7 +71,7 @@ impl StreamWork for Undecided {
         } = *self;
         let request = &incoming.request.request;
         let asked_for = AskedFor::of(request, incoming.request.at);
-        let decided = (deciding.0).decide(incoming.link(), &request.ticket, asked_for);
+        let decided = (deciding.0).decide(&incoming.stream(), &request.ticket, asked_for);
         drop(deciding);
         let Some(server) = server.upgrade() else {
             return Begun::Elsewhere;

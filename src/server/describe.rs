@@ -7,7 +7,7 @@ use super::tickets::{Entry, Own, Tickets};
 use crate::arrow::Encoder;
 use crate::arrow::description::{Description, Endpoint};
 use crate::driver::callbacks::Deferred;
-use crate::driver::end::EndLink;
+use crate::driver::end::StreamLink;
 use crate::driver::produce::Published;
 use crate::error::{Error, Result};
 use crate::proto::{self, Verb};
@@ -16,7 +16,7 @@ impl ServerCore {
     /// What answers a request: the table of a ticket, a table that this call makes, or the host.
     ///
     /// An answer of the server's own shows what the client may get, as the host decides.
-    pub(super) fn entry(&self, link: &Arc<EndLink>, request: &proto::Request) -> Result<Entry> {
+    pub(super) fn entry(&self, link: &StreamLink, request: &proto::Request) -> Result<Entry> {
         let ticket = &request.ticket;
         self.tickets.ensure_middleware(request)?;
         if let Some(middleware) = self.tickets.middleware(request) {

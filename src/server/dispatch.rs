@@ -11,7 +11,7 @@ use super::errors::with_retry;
 use super::figures::asker;
 use super::streams::StreamLimits;
 use super::tickets::Entry;
-use crate::driver::end::{End, EndLink, Host};
+use crate::driver::end::{End, EndLink, Host, StreamLink};
 use crate::driver::produce::OutStream;
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result};
@@ -21,10 +21,13 @@ impl Dispatch for ServerCore {
     fn advance(&self, mut asked: Asked) -> Begun {
         loop {
             asked = match asked {
-                Asked::Arrived(incoming) => match self.ensure_not_draining(&incoming.request) {
-                    Ok(()) => self.decide(incoming),
-                    Err(error) => Asked::Refused(incoming, None, error),
-                },
+                Asked::Arrived(incoming) => {
+                    let incoming = incoming.share_connection();
+                    match self.ensure_not_draining(&incoming.request) {
+                        Ok(()) => self.decide(incoming),
+                        Err(error) => Asked::Refused(incoming, None, error),
+                    }
+                }
                 Asked::Decided(incoming, allowed) => self.admit(incoming, allowed),
                 Asked::Admitted(incoming, allowed, admission) => {
                     Asked::Begun(self.begin(incoming, allowed, admission))
@@ -68,7 +71,7 @@ impl ServerCore {
             Ok(incoming) => incoming,
             Err((incoming, error)) => return Asked::Refused(incoming, allowed.principal, error),
         };
-        match self.place(incoming.link(), &incoming.request) {
+        match self.place(&incoming.stream(), &incoming.request) {
             Ok(admission) => Asked::Admitted(incoming, allowed, admission),
             Err(error) => Asked::Refused(incoming, allowed.principal, error),
         }
@@ -119,7 +122,7 @@ impl ServerCore {
     }
 
     /// Finds what answers a request, and a place for its stream.
-    fn place(&self, link: &Arc<EndLink>, asked: &ArrivedRequest) -> Result<Admission> {
+    fn place(&self, link: &StreamLink, asked: &ArrivedRequest) -> Result<Admission> {
         self.ensure_running()?;
         let request = &asked.request;
         let entry = self.entry(link, request)?;
@@ -158,7 +161,8 @@ impl ServerCore {
             .unwrap_or_else(|(mut incoming, _)| {
                 if let ConnectionOwner::Request(turner) = &mut incoming.owner {
                     // Nobody reads what the client has sent already.
-                    turner.step(|served, _| served.end_receiving());
+                    let number = turner.number();
+                    turner.step(|served, _| served.end_receiving(number));
                 }
                 incoming
             });
@@ -168,7 +172,8 @@ impl ServerCore {
                 Asked::Begun(Begun::Elsewhere)
             }
             ConnectionOwner::Request(mut turner) => {
-                turner.step(|served, effects| served.send_refusal(error, effects));
+                let number = turner.number();
+                turner.step(|served, effects| served.send_refusal(number, error, effects));
                 Asked::Answered(turner)
             }
         }

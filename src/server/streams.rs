@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::driver::clock;
-use crate::driver::end::{Awaited, End, EndLink};
+use crate::driver::end::{Awaited, EndLink, StreamLink};
 use crate::driver::produce::OutStream;
 use crate::error::{Error, Result, Status};
 use crate::proto::Timestamp;
@@ -55,6 +55,8 @@ struct RunningStream {
     peer: PeerKey,
     is_granted: bool,
     link: Weak<EndLink>,
+    /// Number of the stream on its connection.
+    on_link: u32,
     waits: Option<StreamWait>,
 }
 
@@ -96,11 +98,7 @@ impl StreamTable {
     ///
     /// `Busy` if too many streams are running or have providers, `Stopped` after
     /// [`close`](Self::close).
-    pub fn acquire(
-        self: &Arc<Self>,
-        link: &Arc<EndLink>,
-        limits: StreamLimits,
-    ) -> Result<Arc<Slot>> {
+    pub fn acquire(self: &Arc<Self>, link: &StreamLink, limits: StreamLimits) -> Result<Arc<Slot>> {
         self.try_acquire(link, limits).or_else(|error| {
             let patience = limits
                 .credit_time
@@ -112,11 +110,7 @@ impl StreamTable {
         })
     }
 
-    fn try_acquire(
-        self: &Arc<Self>,
-        link: &Arc<EndLink>,
-        limits: StreamLimits,
-    ) -> Result<Arc<Slot>> {
+    fn try_acquire(self: &Arc<Self>, link: &StreamLink, limits: StreamLimits) -> Result<Arc<Slot>> {
         let mut counts = self.counts.lock();
         if counts.closed {
             return Err(stopped());
@@ -147,6 +141,7 @@ impl StreamTable {
             peer,
             is_granted: limits.is_granted,
             link: Arc::downgrade(link),
+            on_link: link.number(),
             waits: None,
         };
         counts.running.insert(number, stream);
@@ -176,7 +171,7 @@ impl StreamTable {
         };
         // A stream ends with the lock of its connection, and acquires the lock of the counts then.
         let awaited = links.into_iter().filter_map(|(number, link)| {
-            let awaited = link.inspect(End::awaited)?;
+            let awaited = link.awaited()?;
             Some((number, (awaited, link)))
         });
         let awaited = awaited.collect();
@@ -190,7 +185,7 @@ impl StreamTable {
             patience.as_secs_f64()
         );
         tracing::warn!("a stream of {} ends: {text}", waiting.peer());
-        waiting.cut(&Error::timeout(text));
+        waiting.cut_stream(&Error::timeout(text));
         true
     }
 
@@ -248,14 +243,15 @@ impl StreamCounts {
 
     /// The connections of the running streams, at most once in each `pause`: a flood of requests
     /// costs no more checks than a few requests.
-    fn due_for_check(&mut self, pause: Duration) -> Option<Vec<(u64, Arc<EndLink>)>> {
+    fn due_for_check(&mut self, pause: Duration) -> Option<Vec<(u64, StreamLink)>> {
         let now = clock::now();
         if self.next_check.is_some_and(|next| now < next) {
             return None;
         }
         self.next_check = Some(now.saturating_add(pause));
         let linked = |(number, stream): (&u64, &RunningStream)| {
-            stream.link.upgrade().map(|link| (*number, link))
+            let link = stream.link.upgrade()?;
+            Some((*number, StreamLink::new(link, stream.on_link)))
         };
         Some(self.running.iter().filter_map(linked).collect())
     }
@@ -264,11 +260,11 @@ impl StreamCounts {
     /// waited longest, for `patience` at least, if its end would make a place for `peer`.
     fn longest_waiting(
         &mut self,
-        mut awaited: HashMap<u64, (Awaited, Arc<EndLink>)>,
+        mut awaited: HashMap<u64, (Awaited, StreamLink)>,
         peer: PeerKey,
         bounds: Bounds,
         patience: Duration,
-    ) -> Option<Arc<EndLink>> {
+    ) -> Option<StreamLink> {
         let now = clock::now();
         // Where the peer itself has too many, the place of another peer is of no use to it.
         let of_peer = self.peers.get(&peer).copied().unwrap_or(0);

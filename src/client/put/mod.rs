@@ -15,7 +15,7 @@ use crate::arrow::stream::{ArrayReader as _, DeviceStreamReader};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::driver::clock;
-use crate::driver::end::EndLink;
+use crate::driver::end::StreamLink;
 use crate::driver::figures::Counters;
 use crate::driver::produce::Production;
 use crate::error::{Error, Result, Status};
@@ -24,7 +24,7 @@ use crate::proto::{Headers, HostResult, PutProgress, Timestamp};
 /// A stream of record batches that a client sends. Dropping it unfinished fails the stream.
 pub struct Put {
     production: Production,
-    link: Arc<EndLink>,
+    link: StreamLink,
     client: Arc<ClientCore>,
     key: ConnectionKey,
     counters: Arc<Counters>,
@@ -366,7 +366,8 @@ impl Put {
         let results = (self.production).progress(|put| Some(std::mem::take(&mut put.results)));
         self.results = results.unwrap_or_default();
         self.production.let_go();
-        self.link.interfere(|end, effects| end.stop_asking(effects));
+        let number = self.link.number();
+        (self.link).interfere(|end, effects| end.stop_asking(number, effects));
         self.client.keep(&self.link, &self.key);
     }
 }

@@ -68,9 +68,9 @@ impl WantedPut<'_> {
         let window = answers.map_or(0, |answers| answers.window.bytes);
         let (mut turner, limit, is_reused) =
             client.connection(self.uri, &key, options, window, cancel)?;
-        let link = Arc::clone(turner.link());
+        let link = turner.stream();
         if !options.send_secrets
-            && let Err(error) = ensure_secrets_are_safe(&options.headers, [&link])
+            && let Err(error) = ensure_secrets_are_safe(&options.headers, [&*link])
         {
             drop(turner);
             client.keep(&link, &key);
@@ -267,7 +267,7 @@ impl Put {
     fn answers(&self, fetch: Box<Fetch>, decode: DecodeOptions, cancel: Option<&Cancel>) -> Stream {
         let (client, link, key) = (
             Arc::clone(&self.client),
-            Arc::clone(&self.link),
+            self.link.clone(),
             self.key.clone(),
         );
         let ending = move |fetch: Box<Fetch>| {

@@ -22,31 +22,48 @@ impl EndLink {
     /// outlives a [`cut`](Self::cut); where not, it is asked again.
     pub fn end_sending(&self) -> bool {
         let reads_on = self.profile().is_read_after_close;
-        self.interfere(|served, effects| match served.session.first().state() {
-            _ if served.is_over() => true,
-            SenderState::Requested
-            | SenderState::Streaming
-            | SenderState::Taking
-            | SenderState::Draining => false,
-            _ if reads_on => served.connection.finish(),
-            _ => served.dismiss(effects),
+        self.interfere(|served, effects| {
+            if served.is_over() {
+                true
+            } else if served.session.is_under_way() {
+                false
+            } else if reads_on {
+                served.connection.finish()
+            } else {
+                served.dismiss(effects)
+            }
         })
     }
 }
 
 impl End {
-    fn cut(&mut self, error: &Error, effects: &mut EndEffects) {
+    pub(super) fn cut(&mut self, error: &Error, effects: &mut EndEffects) {
         if self.is_over() {
             return;
         }
         // What is queued is written now, or never.
         self.writes = Writes::AtOnce;
-        if self.session.is_extension() && self.session.first().is_serving() {
-            self.send_failure(error.status().code(), error.text(), effects);
+        if self.session.is_extension() {
+            for number in self.session.serving() {
+                self.send_failure(number, error.status().code(), error.text(), effects);
+            }
         }
         self.pump(effects);
         // The I/O thread may turn it no more, and a stream that was left keeps the connection.
         self.fail(error.clone(), effects);
+    }
+
+    /// Ends one of many streams, and tells its client why.
+    pub(super) fn cut_stream(&mut self, number: u32, error: &Error, effects: &mut EndEffects) {
+        if let Some(attached) = self.attached.get_mut(number) {
+            effects.lost.extend(attached.watch.take());
+            if let Some(mut outbound) = attached.outbound.take() {
+                outbound.lost(error);
+                effects.sent.push(outbound);
+            }
+        }
+        self.send_failure(number, error.status().code(), error.text(), effects);
+        self.stirred.add(number);
     }
 
     /// Has the peer end the connection, since what it has not read is lost once this side does.

@@ -58,6 +58,8 @@ impl End {
                 InMessage::Control(&**bytes)
             }
         };
+        self.stirred.add(number);
+        self.attached.make_ready(number);
         match self.session.handle(now, number, message)? {
             Handled::Expect(expected) => {
                 self.connection.post_body(number, expected);

@@ -4,6 +4,7 @@
 //! A connection serves one stream after the other (rule E4). It outlives the stream and the client
 //! while arrays point into the peer's memory (rule F6).
 
+mod attached;
 mod leaving;
 mod message;
 mod outbound;
@@ -11,10 +12,11 @@ mod putting;
 mod receiving;
 mod returning;
 mod sending;
+mod stream_link;
 mod turning;
 mod upkeep;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
@@ -22,6 +24,9 @@ pub use message::{Gathered, LentHold};
 pub use outbound::{Afterwards, Outbound, Progress};
 pub use receiving::{StreamGpus, hand_on_bodies, peer_has_ended};
 pub use sending::{Awaited, SendRoom, Writes};
+pub use stream_link::StreamLink;
+
+use attached::AttachedStreams;
 
 use crate::arrow::decode::KnownSchema;
 use crate::driver::client_watch::ClientWatch;
@@ -29,13 +34,14 @@ use crate::driver::clock;
 use crate::driver::io::{IoThread, Source};
 use crate::driver::packed::PackedBody;
 use crate::driver::returns::ReturnQueue;
-use crate::driver::turning::{Link, Turn, Turner};
+use crate::driver::turning::{Link, Stirred, Turn, Turner};
 use crate::error::{Error, Result, Status};
 use crate::proto::{
-    ArrivedRequest, Headers, QuietTimes, Role, RoleTags, Sender, SenderConfig, Session, Tags,
+    ArrivedRequest, QuietTimes, Role, RoleTags, Sender, SenderConfig, Session, SessionStream, Tags,
     Timestamp,
 };
 use crate::transport::{BodyWays, Connection, ConnectionReadiness, RegionPool};
+use smallvec::SmallVec;
 
 /// A connection, as its threads share it.
 pub type EndLink = Link<End>;
@@ -45,6 +51,9 @@ pub type OutSender = Sender<Gathered, LentHold>;
 
 /// What an end knows of the protocol.
 pub type EndSession = Session<Gathered, LentHold, PackedBody>;
+
+/// What an end knows of one stream.
+pub type EndStream = SessionStream<Gathered, LentHold, PackedBody>;
 
 /// The server that accepted a connection. Calls come without locks held.
 pub trait Host: Send + Sync {
@@ -95,10 +104,13 @@ pub struct End {
     most_queued: u64,
     /// Descriptors of regions whose REGION message has not left the state machine.
     announced: HashMap<u16, Arc<OwnedFd>>,
-    /// The stream that the turns of the connection send.
-    outbound: Option<Box<dyn Outbound>>,
-    /// Told when the client of the stream now served has gone.
-    watch: Option<Arc<ClientWatch>>,
+    attached: AttachedStreams,
+    /// Requests that are among many, and when their clients hear that the answer takes its time.
+    unanswered: VecDeque<(Timestamp, u32)>,
+    /// Streams for which something has come.
+    stirred: Stirred,
+    /// So much waited to be written that streams waited for room.
+    was_crowded: bool,
     unread: Unread,
     /// More messages are about to follow those that are queued, and share their system call.
     writes: Writes,
@@ -171,12 +183,14 @@ enum Kept {
 pub struct EndEffects {
     /// A request waits in the session for whoever holds the connection.
     is_asked: bool,
+    /// Requests wait in the session for these streams, of a connection with many.
+    asked: Vec<u32>,
     /// Memory that was out when the connection ended.
     given_up: Option<Box<dyn Send>>,
-    /// A stream that has lost its client.
-    lost: Option<Arc<ClientWatch>>,
-    /// The stream is over; dropping this frees its place.
-    sent: Option<Box<dyn Outbound>>,
+    /// Streams that have lost their client.
+    lost: SmallVec<[Arc<ClientWatch>; 1]>,
+    /// Streams that are over; dropping them frees their places.
+    sent: SmallVec<[Box<dyn Outbound>; 1]>,
     /// Why the connection is over, which it is since this turn.
     closed: Option<Error>,
     /// When to do the upkeep of the connection.
@@ -234,33 +248,7 @@ impl EndLink {
 
     /// Buffers lent and not yet given back.
     pub fn lent_outstanding(&self) -> u64 {
-        self.inspect(|served| served.session.first().lent_outstanding() as u64)
-    }
-
-    /// Adds headers to the next answer.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument`: the headers are too long, or no stream is asked for or runs. Why the
-    /// connection is over.
-    pub fn add_answer_headers(&self, headers: &Headers) -> Result<()> {
-        self.interfere(|served, _| served.session.first_mut().add_answer_headers(headers))
-    }
-
-    /// Fails if something ended the stream.
-    pub fn ensure_streaming(&self) -> Result<()> {
-        self.inspect(|served| served.session.first().ensure_streaming())
-    }
-
-    /// Has `watch` told once the client of the stream that begins now has gone or has cancelled.
-    pub fn set_watch(&self, watch: &Arc<ClientWatch>) {
-        let is_lost = self.interfere(|served, _| {
-            served.watch = Some(Arc::clone(watch));
-            served.session.first().ensure_streaming().is_err()
-        });
-        if is_lost {
-            watch.lost();
-        }
+        self.inspect(|end| end.session.lent_outstanding() as u64)
     }
 }
 
@@ -286,8 +274,10 @@ impl End {
             session,
             most_queued: u64::MAX,
             announced: HashMap::new(),
-            outbound: None,
-            watch: None,
+            attached: AttachedStreams::default(),
+            unanswered: VecDeque::new(),
+            stirred: Stirred::default(),
+            was_crowded: false,
             unread: Unread::Signalled,
             writes: Writes::AtOnce,
             is_full: false,
@@ -308,6 +298,24 @@ impl End {
         }
     }
 
+    /// A stream of the connection.
+    ///
+    /// # Errors
+    ///
+    /// `Cancelled`: it is over.
+    pub fn stream(&self, number: u32) -> Result<&EndStream> {
+        self.session.stream(number).ok_or_else(is_over)
+    }
+
+    /// The same, to be changed.
+    ///
+    /// # Errors
+    ///
+    /// As [`stream`](Self::stream).
+    pub fn stream_mut(&mut self, number: u32) -> Result<&mut EndStream> {
+        self.session.stream_mut(number).ok_or_else(is_over)
+    }
+
     /// Whether bodies on a GPU are lent there, as far as can be told beforehand.
     pub(super) fn lends_on_gpus(&self) -> bool {
         let pool = self.pool.as_ref();
@@ -317,6 +325,10 @@ impl End {
     pub(super) fn readiness(&self) -> &ConnectionReadiness {
         &self.connection.identity().readiness
     }
+}
+
+fn is_over() -> Error {
+    Error::cancelled("the stream is over")
 }
 
 #[cfg(test)]

@@ -42,17 +42,18 @@ impl End {
     /// A stream comes in. `early_bytes`: bodies of so many bytes may come before their headers.
     pub fn begin_receiving(
         &mut self,
+        number: u32,
         stream: IncomingStream<PackedBody>,
         gpus: StreamGpus<'_>,
         early_bytes: u64,
         effects: &mut EndEffects,
     ) {
         self.expect_bodies(gpus, early_bytes);
-        if let Err(error) = self
-            .session
-            .first_mut()
-            .begin_receiving(clock::now(), stream)
-        {
+        let begun = match self.stream_mut(number) {
+            Ok(own) => own.begin_receiving(clock::now(), stream),
+            Err(_) => Ok(()),
+        };
+        if let Err(error) = begun {
             self.close(error, effects);
         }
         self.flush_output(effects);
@@ -75,10 +76,14 @@ impl End {
     }
 
     /// Everything of a stream has come, or nothing more comes.
-    pub fn end_receiving(&mut self) {
-        self.connection.forget_bodies(0);
-        self.connection.end_stream();
-        self.session.first_mut().end_receiving();
+    pub fn end_receiving(&mut self, number: u32) {
+        self.connection.forget_bodies(number);
+        if !self.session.is_many() {
+            self.connection.end_stream();
+        }
+        if let Ok(stream) = self.stream_mut(number) {
+            stream.end_receiving();
+        }
     }
 
     /// No stream comes after the last one: the connection serves the arrays that point into its
@@ -92,7 +97,7 @@ impl End {
     /// Ends a connection that no client has any more, unless the server still has memory of it, or
     /// owes an answer.
     pub(super) fn let_go(&mut self, effects: &mut EndEffects) {
-        if !self.session.first().is_needed() {
+        if !self.session.is_needed() {
             self.let_go_retired(effects);
         }
     }
@@ -112,6 +117,16 @@ impl End {
             stream.leave(clock::now(), patience);
         }
         self.keep(Kept::Leftover(over))
+    }
+
+    /// The consumer has left a stream of a connection with many. The turns read the rest of it.
+    pub fn leave_one(&mut self, number: u32, patience: Duration) {
+        self.connection.forget_bodies(number);
+        if let Ok(stream) = self.stream_mut(number)
+            && let Some(incoming) = stream.incoming_mut()
+        {
+            incoming.leave_one(clock::now(), patience);
+        }
     }
 
     /// The same, of which this connection carries the bodies, and `stream` the rest.
@@ -257,7 +272,7 @@ impl End {
             match self.read_one(cause, &mut now, effects) {
                 Ok(Some(held)) => bytes += held,
                 Ok(None) => {
-                    is_left = self.session.first().is_full();
+                    is_left = self.is_full();
                     break;
                 }
                 Err(error) => {
@@ -307,7 +322,7 @@ impl End {
         now: &mut Option<Timestamp>,
         effects: &mut EndEffects,
     ) -> Result<Option<u64>> {
-        if self.session.first().is_full() {
+        if self.is_full() {
             // What a client says last is of no use without the client.
             return match self.session.is_server() && self.readiness().has_hung_up() {
                 true => Err(Error::disconnected("the client has closed the connection")),
@@ -315,8 +330,9 @@ impl End {
             };
         }
         let Some(message) = self.receive(cause)? else {
-            if self.session.nothing_came(self.connection.waiting())? {
-                self.connection.forget_bodies(0);
+            let waiting = self.connection.waiting();
+            if self.session.nothing_came(waiting)? {
+                self.connection.forget_bodies(waiting.unwrap_or_default());
             }
             return Ok(None);
         };

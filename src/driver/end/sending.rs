@@ -6,6 +6,7 @@ use super::Outbound;
 use super::{End, EndEffects, OutSender};
 use crate::driver::client_watch::ClientWatch;
 use crate::driver::clock;
+use crate::driver::turning::TURN_BYTES;
 use crate::driver::waiting::RETRY;
 use crate::error::{Error, Result};
 use crate::proto::{Headers, StreamInfo, WindowRoom};
@@ -16,6 +17,11 @@ use crate::transport::RegionNotice;
 pub(super) const QUEUE_HIGH_WATER_BYTES: u64 = 64 << 20;
 /// The same for memory that was made to be sent, as headers and lists are.
 pub(super) const HELD_HIGH_WATER_BYTES: u64 = 512 << 10;
+
+/// The same where streams share a connection: what one has queued holds up all others.
+const SHARED_HIGH_WATER_BYTES: u64 = 1 << 20;
+/// See [`End::quantum`].
+const QUANTUM: u64 = 64 << 10;
 
 /// So many queued bytes are written although more are about to follow: the peer works on them
 /// meanwhile.
@@ -75,12 +81,13 @@ pub type Awaited = (u64, usize, u64, u64);
 
 impl End {
     /// Whether the stream waits for its client, and how far it has come.
-    pub fn awaited(&self) -> Option<Awaited> {
-        let room = self.room();
+    pub fn awaited(&self, number: u32) -> Option<Awaited> {
+        let stream = self.stream(number).ok()?;
+        let room = self.room(number);
         let reads_on = room.may_pull().unwrap_or(true);
-        let had = self.session.first().host_has_had();
+        let had = stream.host_has_had();
         let batches = had.or_else(|| (!reads_on).then_some(room.taken))?;
-        let lent = self.session.first().lent_outstanding();
+        let lent = stream.lent_outstanding();
         let traffic = self.connection.traffic();
         // Bytes that come bring only a stream of the client's further.
         let received = had.map_or(0, |_| traffic.received);
@@ -88,19 +95,26 @@ impl End {
     }
 
     /// Room for messages now.
-    pub fn room(&self) -> SendRoom {
-        SendRoom {
-            ended: self.session.first().ensure_streaming().err(),
-            is_crowded: self.is_crowded(),
-            window: self.session.first().room(),
-            taken: self.session.first().batches_taken(),
+    pub fn room(&self, number: u32) -> SendRoom {
+        match self.stream(number) {
+            Ok(stream) => SendRoom {
+                ended: stream.ensure_streaming().err(),
+                is_crowded: self.is_crowded(),
+                window: stream.room(),
+                taken: stream.batches_taken(),
+            },
+            Err(over) => SendRoom {
+                ended: Some(over),
+                ..SendRoom::default()
+            },
         }
     }
 
-    /// Runs `step` on the state machine and queues what it gives, with `announce` told to the peer
-    /// first. Fails if the connection is over.
+    /// Runs `step` on the sender of a stream and queues what it gives, with `announce` told to the
+    /// peer first. Fails if the stream is over.
     pub fn queue<R>(
         &mut self,
+        number: u32,
         announce: &[RegionNotice],
         step: impl FnOnce(&mut OutSender) -> R,
         effects: &mut EndEffects,
@@ -112,7 +126,7 @@ impl End {
             }
             self.session.announce_region(notice.id, &notice.handle)?;
         }
-        let result = step(self.session.first_mut().sender());
+        let result = step(self.stream_mut(number)?.sender());
         self.pump_unwritten(effects);
         self.session.ensure_open().map(|()| result)
     }
@@ -120,11 +134,12 @@ impl End {
     /// [`queue`](Self::queue), and writes the queue now or later.
     pub fn send<R>(
         &mut self,
+        number: u32,
         writes: Writes,
         step: impl FnOnce(&mut OutSender) -> R,
         effects: &mut EndEffects,
     ) -> Result<R> {
-        let result = self.queue(&[], step, effects)?;
+        let result = self.queue(number, &[], step, effects)?;
         self.write_later(writes, effects);
         self.session.ensure_open().map(|()| result)
     }
@@ -132,6 +147,7 @@ impl End {
     /// Begins the stream that was asked for. Written with the messages that follow.
     pub fn begin(
         &mut self,
+        number: u32,
         info: StreamInfo,
         schema: Arc<[u8]>,
         effects: &mut EndEffects,
@@ -143,7 +159,7 @@ impl End {
             }
             sender.send_schema(schema)
         };
-        self.send(Writes::Later, begin, effects)?
+        self.send(number, Writes::Later, begin, effects)?
     }
 
     /// Writes the queue, now or with the messages that follow soon. A socket that was full is left
@@ -177,42 +193,73 @@ impl End {
     }
 
     /// Refuses the request with an error, and with what the error advises.
-    pub fn send_refusal(&mut self, error: &Error, effects: &mut EndEffects) {
-        if let Some(advice) = error.advice() {
+    pub fn send_refusal(&mut self, number: u32, error: &Error, effects: &mut EndEffects) {
+        if let Some(advice) = error.advice()
+            && let Ok(stream) = self.stream_mut(number)
+        {
             // It fails only where no request waits, or where so much advice does not fit.
             let headers = Headers::of_advice(advice);
-            let _ = self.session.first_mut().add_answer_headers(&headers);
+            let _ = stream.add_answer_headers(&headers);
         }
-        self.send_failure(error.status().code(), error.text(), effects);
+        self.send_failure(number, error.status().code(), error.text(), effects);
     }
 
     /// Refuses the request, or ends the stream, with an error. A peer that has gone is not told.
-    pub fn send_failure(&mut self, status: i32, text: &str, effects: &mut EndEffects) {
+    pub fn send_failure(&mut self, number: u32, status: i32, text: &str, effects: &mut EndEffects) {
         let fail = |sender: &mut OutSender| sender.fail(status, text);
-        let _ = self.send(Writes::AtOnce, fail, effects);
+        let _ = self.send(number, Writes::AtOnce, fail, effects);
     }
 
     /// Sends a stream from now on, in the turns of the connection. On a connection that is over, the
     /// stream ends.
-    pub fn send_in_turns(&mut self, mut outbound: Box<dyn Outbound>, effects: &mut EndEffects) {
+    pub fn send_in_turns(
+        &mut self,
+        number: u32,
+        outbound: Box<dyn Outbound>,
+        effects: &mut EndEffects,
+    ) {
+        self.keep_outbound(number, outbound, effects);
+        self.attached.make_ready(number);
+    }
+
+    /// Keeps a stream that the turns send.
+    pub(super) fn keep_outbound(
+        &mut self,
+        number: u32,
+        mut outbound: Box<dyn Outbound>,
+        effects: &mut EndEffects,
+    ) {
         match self.session.closed() {
-            None => self.outbound = Some(outbound),
+            None => self.attached.make(number).outbound = Some(outbound),
             Some(error) => {
                 outbound.lost(error);
-                effects.sent = Some(outbound);
+                effects.sent.push(outbound);
             }
         }
     }
 
     /// The client of `watch`'s stream is nobody's concern any more.
-    pub fn forget_watch(&mut self, watch: &Arc<ClientWatch>) {
-        self.watch.take_if(|set| Arc::ptr_eq(set, watch));
+    pub fn forget_watch(&mut self, number: u32, watch: &Arc<ClientWatch>) {
+        if let Some(attached) = self.attached.get_mut(number) {
+            attached.watch.take_if(|set| Arc::ptr_eq(set, watch));
+        }
+    }
+
+    /// How many bytes of bodies a stream sends before another one has its turn (rule S5).
+    pub fn quantum(&self) -> u64 {
+        match self.session.is_many() {
+            true => QUANTUM,
+            false => TURN_BYTES,
+        }
     }
 
     /// Whether so much waits to be written that nothing new is to be produced.
     pub fn is_crowded(&self) -> bool {
         let traffic = self.connection.traffic();
-        traffic.queued > self.most_queued.min(QUEUE_HIGH_WATER_BYTES)
-            || traffic.held > HELD_HIGH_WATER_BYTES
+        let most = match self.session.is_many() {
+            true => SHARED_HIGH_WATER_BYTES,
+            false => QUEUE_HIGH_WATER_BYTES,
+        };
+        traffic.queued > self.most_queued.min(most) || traffic.held > HELD_HIGH_WATER_BYTES
     }
 }

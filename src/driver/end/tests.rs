@@ -154,9 +154,9 @@ fn begin_stream(served: &mut End, effects: &mut EndEffects) {
     let asks = |sender: &mut OutSender| {
         sender.handle_tagged(Tags::DEFAULT.want_data, b"t").unwrap();
     };
-    served.send(Writes::AtOnce, asks, effects).unwrap();
+    served.send(0, Writes::AtOnce, asks, effects).unwrap();
     served.take_request(effects).unwrap();
-    served.begin(info, [].into(), effects).unwrap();
+    served.begin(0, info, [].into(), effects).unwrap();
 }
 
 /// Promise of `end_sending`: a baseline peer that has been served is given time to read the end,
@@ -170,7 +170,7 @@ fn a_baseline_peer_has_time_for_its_end() {
     let served = serve(&io, &Arc::default(), false);
     served.interfere(|served, effects| {
         begin_stream(served, effects);
-        let end = served.send(Writes::AtOnce, |sender| sender.end(), effects);
+        let end = served.send(0, Writes::AtOnce, |sender| sender.end(), effects);
         end.unwrap().unwrap();
     });
     assert!(!served.end_sending());
@@ -210,7 +210,7 @@ fn ensure_bounded(most: u64, most_queued: u64, holds: bool) {
     let mut turner = served.acquire().unwrap();
     turner.step(begin_stream);
     let may_pull =
-        |turner: &mut Turner<End>| turner.step(|served, _| served.room().may_pull().unwrap());
+        |turner: &mut Turner<End>| turner.step(|served, _| served.room(0).may_pull().unwrap());
     queued.store(most, Ordering::Relaxed);
     assert!(may_pull(&mut turner));
     queued.store(most + 1, Ordering::Relaxed);
@@ -231,7 +231,7 @@ fn what_waits_for_more_is_written_without_it() {
     let written = || AtomicU64::load(&writes, Ordering::Relaxed);
     let later = |served: &mut End, effects: &mut EndEffects| {
         AtomicU64::fetch_max(&queued, 1, Ordering::Relaxed);
-        served.send(Writes::Later, |_| {}, effects).unwrap();
+        served.send(0, Writes::Later, |_| {}, effects).unwrap();
     };
     for pause in [0, 0, 1, 5] {
         let mut turner = served.acquire().unwrap();
@@ -266,7 +266,7 @@ fn a_request_waits_for_the_holder() {
         let asks = |sender: &mut OutSender| {
             sender.handle_tagged(Tags::DEFAULT.want_data, b"t").unwrap();
         };
-        served.send(Writes::AtOnce, asks, effects).unwrap();
+        served.send(0, Writes::AtOnce, asks, effects).unwrap();
         let request = served.take_request(effects).unwrap();
         let ticket = request.request.ticket.clone();
         served.put_back(request);

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use super::attached::Attached;
 use super::receiving::hand_on_bodies;
 use super::{
     ArrivedRequest, Context, End, EndEffects, EndLink, LentHold, Outbound, Progress, Writes,
 };
 use crate::driver::clock;
-use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Turn};
-use crate::driver::waiting::{Again, Cause, RETRY, Wants};
+use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Stirred, TURN_MESSAGES, Turn};
+use crate::driver::waiting::{Again, Cause, HOST_PATIENCE, RETRY, Wants};
 use crate::error::Error;
 use crate::lines::Lines;
 use crate::proto::{SenderState, SessionEvent, Timestamp};
@@ -43,6 +44,7 @@ impl Turn for End {
         self.retire_when_due(now);
         self.probe_when_due(now, effects);
         self.end_quiet_when_due(now, effects);
+        self.say_pending_when_due(now);
         self.pump(effects);
         self.flush_with(None, effects);
     }
@@ -53,6 +55,7 @@ impl Turn for End {
             self.probe_at,
             self.session.poll_timeout(),
             self.returns.deadline(),
+            self.unanswered.front().map(|(at, _)| *at),
         ];
         times.into_iter().flatten().min()
     }
@@ -63,6 +66,24 @@ impl Turn for End {
 
     fn is_over(&self) -> bool {
         self.session.closed().is_some()
+    }
+
+    fn take_stirred(&mut self) -> Stirred {
+        let mut stirred = std::mem::take(&mut self.stirred);
+        let is_crowded = self.is_crowded();
+        stirred.all |= self.is_over() || (self.was_crowded && !is_crowded);
+        self.was_crowded = is_crowded;
+        stirred
+    }
+
+    fn leave(&mut self, number: u32, effects: &mut EndEffects) {
+        let is_sent_on = |attached: &Attached| attached.outbound.is_some();
+        if self.attached.get(number).is_some_and(is_sent_on) {
+            // It is released behind its end.
+            return;
+        }
+        self.release(number);
+        self.pump(effects);
     }
 
     fn let_go(&mut self) {
@@ -80,6 +101,7 @@ impl Turn for End {
     fn settle(link: &Arc<EndLink>, effects: EndEffects) {
         let EndEffects {
             is_asked,
+            asked,
             given_up,
             lost,
             sent,
@@ -97,9 +119,7 @@ impl Turn for End {
         {
             link.interfere(|served, effects| served.retire_at_once(effects));
         }
-        if let Some(lost) = lost {
-            lost.lost();
-        }
+        lost.iter().for_each(|watch| watch.lost());
         if let Some(at) = upkeep_at {
             link.schedule(at);
         }
@@ -111,7 +131,7 @@ impl Turn for End {
             over();
         }
         // For most batches there is nothing else.
-        if !is_asked && closed.is_none() {
+        if !is_asked && asked.is_empty() && closed.is_none() {
             return;
         }
         if let Some(error) = &closed {
@@ -125,6 +145,14 @@ impl Turn for End {
             && let Some(host) = &host
         {
             host.requested(turner, request);
+        }
+        for number in asked {
+            if let Some(mut guest) = link.guest(number)
+                && let Some(request) = guest.step(|end, _| end.take_request_of(number))
+                && let Some(host) = &host
+            {
+                host.requested(guest, request);
+            }
         }
         if closed.is_some()
             && let Some(host) = host
@@ -156,16 +184,10 @@ impl End {
             self.read(cause, effects);
         }
         let mut soon = self.begins() || self.reads_soon();
-        let progress = match effects.is_asked {
-            false => self.send_outbound(effects),
-            true => None,
-        };
+        let sends_soon = !effects.is_asked && self.send_outbound(effects);
         self.pump(effects);
-        soon |= match progress {
-            // Asked last: this turn has written.
-            Some(Progress::Soon) => !self.is_crowded(),
-            Some(Progress::Waits | Progress::Over) | None => false,
-        };
+        // Asked last: this turn has written.
+        soon |= sends_soon && !self.is_crowded();
         self.wants_and(soon)
     }
 
@@ -177,6 +199,11 @@ impl End {
         request.flatten().map(|request| *request)
     }
 
+    fn take_request_of(&mut self, number: u32) -> Option<ArrivedRequest> {
+        let waiting = self.stream_mut(number).ok()?.take_waiting();
+        waiting.map(|request| *request)
+    }
+
     /// The holder gives the connection back before it has begun the stream of `request`.
     pub fn put_back(&mut self, request: ArrivedRequest) {
         self.session.first_mut().put_back(Box::new(request));
@@ -184,7 +211,7 @@ impl End {
 
     /// Messages of a stream that the turns send, while there is one.
     pub fn sent_in_turns(&self) -> Option<usize> {
-        let outbound = self.outbound.as_ref()?;
+        let outbound = self.attached.get(0)?.outbound.as_ref()?;
         Some(outbound.sent().unwrap_or(0))
     }
 
@@ -227,9 +254,12 @@ impl End {
             return;
         }
         effects.closed = Some(error.clone());
-        if let Some(mut outbound) = self.outbound.take() {
-            outbound.lost(&error);
-            effects.sent = Some(outbound);
+        for attached in self.attached.take_all() {
+            if let Some(mut outbound) = attached.outbound {
+                outbound.lost(&error);
+                effects.sent.push(outbound);
+            }
+            effects.lost.extend(attached.watch);
         }
         if let Some(pool) = &self.pool {
             pool.abandon();
@@ -237,34 +267,52 @@ impl End {
         let lent = self.session.handle_disconnect(&error);
         let lent = (!lent.is_empty()).then(|| Box::new(lent) as Box<dyn Send>);
         effects.given_up = self.connection.close(lent);
-        effects.lost = self.watch.take();
         self.let_go_retired(effects);
         self.end_leftover(effects);
     }
 
-    /// Sends on a stream, if there is one.
-    fn send_outbound(&mut self, effects: &mut EndEffects) -> Option<Progress> {
-        let mut outbound = self.outbound.take_if(|_| self.session.closed().is_none())?;
-        let progress = outbound.advance(self, effects);
-        self.writes = Writes::AtOnce;
-        if progress == Progress::Over {
-            effects.sent = Some(outbound);
-        } else {
-            // To write may have closed the connection.
-            self.send_in_turns(outbound, effects);
+    /// Sends on streams, one after the other. Returns whether more can be sent as soon as there is
+    /// room.
+    fn send_outbound(&mut self, effects: &mut EndEffects) -> bool {
+        if !self.session.is_many() {
+            // Its credit may have come at any time.
+            self.attached.make_ready(0);
         }
-        Some(progress)
+        let mut soon = false;
+        for sent in 0..self.attached.ready().min(TURN_MESSAGES) {
+            if self.session.closed().is_some() || (sent > 0 && self.is_crowded()) {
+                break;
+            }
+            let Some((number, mut outbound)) = self.attached.take_ready() else {
+                break;
+            };
+            let progress = outbound.advance(self, effects);
+            self.writes = Writes::AtOnce;
+            if progress == Progress::Over {
+                effects.sent.push(outbound);
+                self.release(number);
+                continue;
+            }
+            // To write may have closed the connection.
+            self.keep_outbound(number, outbound, effects);
+            if progress == Progress::Soon {
+                self.attached.make_ready(number);
+                soon = true;
+            }
+        }
+        soon || self.attached.ready() > 0
     }
 
     /// Whether there may be messages of which no event tells, and that may be read.
     fn reads_soon(&self) -> bool {
-        self.unread.is_left() && !self.session.first().is_full() && !self.is_flooded()
+        self.unread.is_left() && !self.is_full() && !self.is_flooded()
     }
 
     /// Whether a stream is to be sent of which nothing has been sent.
     fn begins(&self) -> bool {
         let is_new = |outbound: &dyn Outbound| outbound.sent().is_none();
-        self.outbound.as_deref().is_some_and(is_new)
+        let first = self.attached.get(0).and_then(|it| it.outbound.as_deref());
+        first.is_some_and(is_new)
     }
 
     fn wants_and(&self, soon: bool) -> Wants {
@@ -274,8 +322,9 @@ impl End {
         let is_flooded = self.is_flooded();
         let queued = self.connection.traffic().queued > 0;
         // A body that waits for its holder must not end a sleep.
-        let is_held_up = self.session.first().is_full()
-            || (self.session.first().is_receiving() && self.connection.waiting().is_some());
+        let is_held_up = !self.session.is_many()
+            && (self.is_full()
+                || (self.session.first().is_receiving() && self.connection.waiting().is_some()));
         Wants {
             read: !is_flooded && !is_held_up,
             write: is_flooded || (queued && self.writes == Writes::AtOnce),
@@ -290,9 +339,32 @@ impl End {
 
     /// The peer asks for one thing after the other and does not read the answers.
     pub(super) fn is_flooded(&self) -> bool {
-        self.session.is_server()
-            && self.connection.traffic().queued > ANSWERS_HIGH_WATER_BYTES
-            && self.session.first().state() != SenderState::Streaming
+        if !self.session.is_server() {
+            return false;
+        }
+        let traffic = self.connection.traffic();
+        match self.session.is_many() {
+            // Streams stop earlier.
+            true => traffic.held > ANSWERS_HIGH_WATER_BYTES,
+            false => {
+                traffic.queued > ANSWERS_HIGH_WATER_BYTES
+                    && self.session.first().state() != SenderState::Streaming
+            }
+        }
+    }
+
+    /// Whether so much waits for the consumer of the one stream that nothing more is read. Rule S3:
+    /// a connection with many streams is always read.
+    pub(super) fn is_full(&self) -> bool {
+        !self.session.is_many() && self.session.first().is_full()
+    }
+
+    /// The host needs a stream no more.
+    pub(super) fn release(&mut self, number: u32) {
+        if number > 0 {
+            self.attached.remove(number);
+        }
+        self.session.release(number);
     }
 
     fn do_event(&mut self, number: u32, event: SessionEvent<LentHold>, effects: &mut EndEffects) {
@@ -302,13 +374,32 @@ impl End {
                     self.probe(effects);
                 }
                 let request = &asked.request;
-                if let Some(pool) = self.pool.as_ref().filter(|_| asked.extension) {
+                // Rule S6: the memory that is lent is the connection's.
+                if let Some(pool) = self
+                    .pool
+                    .as_ref()
+                    .filter(|_| asked.extension && number == 0)
+                {
                     pool.set_client(request.lent_limit, request.device_type, &request.gpus);
                 }
-                self.session.first_mut().put_back(asked);
-                effects.is_asked = true;
+                if let Ok(stream) = self.stream_mut(number) {
+                    stream.put_back(asked);
+                }
+                match number {
+                    0 => effects.is_asked = true,
+                    _ => effects.asked.push(number),
+                }
+                if self.session.is_many() {
+                    let at = clock::after(HOST_PATIENCE);
+                    self.unanswered.push_back((at, number));
+                }
             }
-            SessionEvent::Lost => effects.lost.clone_from(&self.watch),
+            SessionEvent::Lost => {
+                let attached = self.attached.get(number);
+                effects
+                    .lost
+                    .extend(attached.and_then(|it| it.watch.clone()));
+            }
             SessionEvent::Freed(hold) => {
                 // Under the lock: memory that is back must not count as lent if the connection
                 // ends.
@@ -333,6 +424,7 @@ impl End {
             }
             SessionEvent::Answered => self.let_go(effects),
             SessionEvent::Bodies(work) => self.work_for_bodies(number, work, effects),
+            SessionEvent::LeftOver if self.session.is_many() => self.end_receiving(number),
             SessionEvent::LeftOver => self.end_leftover(effects),
             SessionEvent::Silent(silent) => {
                 static SAID: Lines = Lines::new();
@@ -342,7 +434,10 @@ impl End {
                          {silent:?}{more}"
                     );
                 });
-                self.end_leftover(effects);
+                // Rule S7: on a connection with many streams it keeps its place.
+                if !self.session.is_many() {
+                    self.end_leftover(effects);
+                }
             }
         }
     }

@@ -57,6 +57,16 @@ impl End {
         }
     }
 
+    /// Tells clients whose answers take their time that their requests were read. Of a connection
+    /// with one stream the deputy tells.
+    pub(super) fn say_pending_when_due(&mut self, now: Timestamp) {
+        while let Some((_, number)) = self.unanswered.pop_front_if(|(at, _)| *at <= now) {
+            if let Ok(stream) = self.stream_mut(number) {
+                stream.say_pending();
+            }
+        }
+    }
+
     fn retire_regions(&mut self, ids: Vec<u16>) {
         for id in ids {
             if let Err(error) = self.session.retire_region(id) {

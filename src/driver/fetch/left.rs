@@ -7,9 +7,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::{Connections, Sides};
-use crate::driver::end::{Afterwards, EndLink};
+use crate::driver::end::{Afterwards, End, EndLink};
+use crate::driver::turning::Turner;
 use crate::error::Error;
-use crate::proto::Rest;
+use crate::proto::{IncomingStream, Rest};
 
 /// How long a server that has no reason to be silent is waited for (rule R5).
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -46,12 +47,12 @@ pub(super) fn leave(mut connections: Connections, home: Home) {
 
 /// Gives the connections back where they can be used again. No lock of a connection is held.
 fn end(links: &Sides<Arc<EndLink>>, home: Home) {
-    if rest(links) != Rest::Nothing {
+    if rest(links, 0) != Rest::Nothing {
         close(links);
         return;
     }
     for link in links.iter() {
-        link.interfere(|end, _| end.end_receiving());
+        link.interfere(|end, _| end.end_receiving(0));
     }
     // A thread that has one meanwhile keeps it.
     let data = links.data.as_ref().map(|link| link.acquire());
@@ -64,11 +65,30 @@ fn end(links: &Sides<Arc<EndLink>>, home: Home) {
 }
 
 /// What is still to come of a stream. No lock of a connection is held.
-pub(super) fn rest(links: &Sides<Arc<EndLink>>) -> Rest {
+pub(super) fn rest(links: &Sides<Arc<EndLink>>, number: u32) -> Rest {
     match links.iter().any(|link| link.is_closed()) {
         true => Rest::Unusable,
-        false => links.metadata.inspect(|end| end.session.first().rest()),
+        false => links.metadata.inspect(|end| {
+            let stream = end.stream(number);
+            stream.map_or(Rest::Unusable, |stream| stream.rest())
+        }),
     }
+}
+
+/// Leaves a stream that shares its connection with others: the I/O thread reads what is still to
+/// come of it. A peer that broke a rule loses the connection.
+pub(super) fn leave_one(mut token: Turner<End>) {
+    let number = token.number();
+    token.step(|end, effects| {
+        let Ok(stream) = end.stream(number) else {
+            return;
+        };
+        match stream.incoming().and_then(IncomingStream::fault) {
+            Some(fault) => end.close(fault, effects),
+            None if stream.rest() == Rest::Nothing => end.end_receiving(number),
+            None => end.leave_one(number, SILENCE_TIMEOUT),
+        }
+    });
 }
 
 /// Cuts the connections of a stream. Arrays handed out stay valid. No lock of a connection is held.

@@ -15,7 +15,8 @@ impl Fetch {
         &self,
         inspect: impl FnOnce(&IncomingStream<PackedBody>) -> R,
     ) -> R {
-        let inspect = |end: &End| end.session.first().incoming().map(inspect);
+        let number = self.number();
+        let inspect = |end: &End| end.stream(number).ok()?.incoming().map(inspect);
         self.link().inspect(inspect).unwrap_or_default()
     }
 
@@ -24,8 +25,10 @@ impl Fetch {
         &mut self,
         change: impl FnOnce(&mut IncomingStream<PackedBody>) -> R,
     ) -> R {
+        let number = self.number();
         let changed = self.connections.metadata.step(|end, effects| {
-            let changed = end.session.first_mut().incoming_mut().map(change);
+            let stream = end.stream_mut(number).ok();
+            let changed = stream.and_then(|it| it.incoming_mut()).map(change);
             end.flush_output(effects);
             changed
         });
@@ -60,25 +63,29 @@ impl Fetch {
         let awaits_schema = self.decoder.is_none();
         let Connections { metadata, data } = &mut self.connections;
         let link = Arc::clone(metadata.link());
+        let (number, is_guest) = (metadata.number(), metadata.is_guest());
         // A message is moved as seldom as possible, which would take as long as to read it.
         let taken = &mut self.taken;
         let mut came = metadata.step(|end, effects| {
-            end.write_on(effects);
             let mut came = false;
-            if look != Look::Take || !end.session.first().has_message() {
-                let may_read = |session: &EndSession| may_read(session, Side::Metadata);
-                came = end.read_while(cause, may_read, effects) > 0;
-            }
-            if look != Look::Count {
-                end.wake();
+            // For a guest the I/O thread reads and writes.
+            if !is_guest {
+                end.write_on(effects);
+                if look != Look::Take || !end.session.first().has_message() {
+                    let may_read = |session: &EndSession| may_read(session, Side::Metadata);
+                    came = end.read_while(cause, may_read, effects) > 0;
+                }
+                if look != Look::Count {
+                    end.wake();
+                }
             }
             let takes = look == Look::Take && !is_split;
-            if takes && let Some(message) = next_message(end) {
+            if takes && let Some(message) = next_message(end, number) {
                 *taken = Some(Taken::find(message, end, &link));
                 // Credit, and perhaps an end, follow from taking it.
                 end.flush_output(effects);
             }
-            came || is_ready(&end.session, awaits_schema)
+            came || is_ready(&end.session, number, awaits_schema)
         });
         if let Some(data) = data {
             if metadata.step(|end, _| may_read(&end.session, Side::Data)) {
@@ -93,8 +100,8 @@ impl Fetch {
             }
             hand_on_bodies(data.link(), metadata.link());
             let next = metadata.step(|end, effects| {
-                let next = (look == Look::Take).then(|| next_message(end)).flatten();
-                came |= is_ready(&end.session, awaits_schema);
+                let next = (look == Look::Take).then(|| next_message(end, 0)).flatten();
+                came |= is_ready(&end.session, 0, awaits_schema);
                 end.flush_output(effects);
                 next
             });
@@ -120,12 +127,12 @@ fn may_read(session: &EndSession, side: Side) -> bool {
 }
 
 /// Whether a consumer has a reason to wake.
-fn is_ready(session: &EndSession, awaits_schema: bool) -> bool {
-    let stream = session.first().incoming();
+fn is_ready(session: &EndSession, number: u32, awaits_schema: bool) -> bool {
+    let stream = session.stream(number).and_then(|it| it.incoming());
     stream.is_none_or(|it| it.is_ready() || (awaits_schema && it.schema().is_some()))
 }
 
 /// The next message for the consumer, and how its lent body goes back.
-fn next_message(end: &mut End) -> Option<(Message<PackedBody>, Option<Return>)> {
-    end.session.first_mut().incoming_mut()?.next_message()
+fn next_message(end: &mut End, number: u32) -> Option<(Message<PackedBody>, Option<Return>)> {
+    (end.stream_mut(number).ok()?.incoming_mut()?).next_message()
 }

@@ -29,6 +29,7 @@ use crate::driver::clock;
 use crate::driver::end::{End, EndLink, StreamGpus};
 use crate::driver::figures::StreamStats;
 use crate::driver::packed::PackedBody;
+use crate::driver::polling::Poller;
 use crate::driver::turning::Turner;
 use crate::driver::waiting::{Cause, Looks};
 use crate::error::{Error, Result};
@@ -93,7 +94,8 @@ pub struct Fetch {
     /// How long to look for messages before sleeping.
     spin: Duration,
     looks: Looks,
-    /// Rings when the connection's other stream has read something; of an exchange.
+    /// Rings when something may have come that this thread does not read: the connection's other
+    /// stream has, of an exchange, or the I/O thread, of a guest.
     bell: Option<Arc<Bell>>,
     /// Why the connections are looked at next. [`Cause::Ready`]: a server's process has ended. What
     /// it left is read, and then no more is waited for.
@@ -165,7 +167,43 @@ impl Fetch {
 
     /// Wakes the consumer, as the connections do; of an exchange.
     pub(super) fn bell(&self) -> Option<Arc<dyn Watched>> {
-        self.bell.clone().map(|bell| bell as _)
+        let bell = self.bell.as_ref().filter(|_| !self.is_guest());
+        bell.map(|bell| Arc::clone(bell) as _)
+    }
+
+    /// Whether the stream shares its connection, which the I/O thread reads.
+    fn is_guest(&self) -> bool {
+        self.connections.metadata.is_guest()
+    }
+
+    /// A guest is told by `poller` of what comes.
+    pub(super) fn ring_by(&mut self, poller: &Poller) {
+        if self.is_guest() {
+            self.share(Arc::new(poller.bell()));
+        }
+    }
+
+    /// Whether the connection carries many streams, which it then does: the stream becomes a guest.
+    /// Waits for the server's first word.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait_for_schema`](Self::wait_for_schema).
+    pub fn wait_for_streams(&mut self, cancel: Option<&Cancel>) -> Result<bool> {
+        loop {
+            let metadata = &mut self.connections.metadata;
+            if metadata.link().inspect(|end| end.session.is_many()) {
+                metadata.become_guest();
+                return Ok(true);
+            }
+            if self.stream(IncomingStream::is_answered) {
+                return Ok(false);
+            }
+            self.check()?;
+            if !self.look(Look::Wait) {
+                self.wait(Look::Wait, cancel)?;
+            }
+        }
     }
 
     /// Reads the stream that a client sends over `connection`. An error comes with the connection.
@@ -226,8 +264,10 @@ impl Fetch {
         let is_ordered = |it: &Turner<End>| it.link().profile().is_ordered;
         let is_ordered = self.connections.iter().all(is_ordered);
         let stream = IncomingStream::new(receiver, is_ordered);
-        (self.connections.metadata)
-            .step(|end, effects| end.begin_receiving(stream, gpus, early_bytes, effects));
+        let number = self.number();
+        (self.connections.metadata).step(|end, effects| {
+            end.begin_receiving(number, stream, gpus, early_bytes, effects);
+        });
         self.hand_on();
     }
 
@@ -261,6 +301,11 @@ impl Fetch {
         self.stream(|stream| stream.answer_headers().clone())
     }
 
+    /// Number of the stream on its connection.
+    pub(super) fn number(&self) -> u32 {
+        self.connections.metadata.number()
+    }
+
     /// Who the server is.
     pub fn peer(&self) -> &str {
         self.link().peer()
@@ -272,7 +317,7 @@ impl Fetch {
 
     /// Whether the server has said its last word on this stream.
     pub fn is_settled(&self) -> bool {
-        left::rest(&self.links()) == Rest::Nothing
+        left::rest(&self.links(), self.number()) == Rest::Nothing
     }
 
     /// Where arrays will be, once the schema is there.
@@ -351,6 +396,9 @@ impl Fetch {
     pub fn leave(&mut self) {
         // The other holder may sleep on the descriptors, which have to tell of what comes. The I/O
         // thread looks for itself when it stands in.
+        if self.is_guest() {
+            return;
+        }
         let is_shared = self.bell.is_some();
         if is_shared || self.source != StreamSource::Server {
             for (_, connection) in self.connections.iter_mut() {
@@ -425,10 +473,12 @@ impl Fetch {
     pub fn end(mut self: Box<Self>, home: impl FnOnce(Connections) + Send + 'static) {
         // Also at a good end: what was lent for batches that nobody took goes back.
         self.cancel();
-        match left::rest(&self.links()) {
+        let rest = left::rest(&self.links(), self.number());
+        match rest {
+            _ if self.is_guest() => left::leave_one(self.connections.metadata),
             Rest::Nothing => {
                 for (_, connection) in self.connections.iter_mut() {
-                    connection.step(|end, _| end.end_receiving());
+                    connection.step(|end, _| end.end_receiving(0));
                 }
                 home(self.connections);
             }

@@ -32,7 +32,7 @@ impl Fetch {
         self.flush_credit();
         if let Some(poller) = poller {
             self.arm(poller);
-        } else {
+        } else if !self.is_guest() {
             self.doze();
         }
         Ok(NextBatch::NotYet)
@@ -65,7 +65,12 @@ impl Fetch {
 
     /// Has the poller tell of what the stream waits for.
     fn arm(&mut self, poller: &mut Poller) {
-        let (all, at) = self.wants();
+        let (all, mut at) = self.wants();
+        if self.is_guest() && self.bell.is_none() {
+            self.ring_by(poller);
+            // The host looks once more.
+            at = Some(clock::now());
+        }
         poller.wait_for(
             all.iter().map(|(link, wants)| (link.readiness(), *wants)),
             at,

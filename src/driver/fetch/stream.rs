@@ -153,7 +153,11 @@ impl Stream {
             None => {
                 let token = self.cancel.clone().map(|token| Arc::new(token) as _);
                 let bell = self.fetch.as_deref().and_then(Fetch::bell);
-                Box::new(Poller::new(token.into_iter().chain(bell))?)
+                let poller = Box::new(Poller::new(token.into_iter().chain(bell))?);
+                if let Some(fetch) = &mut self.fetch {
+                    fetch.ring_by(&poller);
+                }
+                poller
             }
         };
         Ok(self.poller.insert(poller).fd())

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::taken::Look;
 use super::{Fetch, HostState, StreamSource};
 use crate::cancel::Cancel;
+use crate::driver::bell::Bell;
 use crate::driver::clock;
 use crate::driver::end::EndLink;
 use crate::driver::waiting::{self, Cause, Wants};
@@ -25,7 +26,12 @@ impl Fetch {
         {
             let batches = (state == HostState::Waits).then_some(self.stats.batches);
             for (_, connection) in self.connections.iter_mut() {
-                connection.step(|end, _| end.session.first_mut().set_host_waiting(batches));
+                let number = connection.number();
+                connection.step(|end, _| {
+                    if let Ok(stream) = end.stream_mut(number) {
+                        stream.set_host_waiting(batches);
+                    }
+                });
             }
         }
     }
@@ -38,6 +44,11 @@ impl Fetch {
         }
         self.change(|stream| stream.handle_timeout(clock::now()));
         self.check()?;
+        if self.is_guest() && self.bell.is_none() {
+            // The caller looks once more.
+            self.share(Arc::new(Bell::new()?));
+            return Ok(());
+        }
         let finds = |this: &mut Self| this.look(look);
         if !self.spin.is_zero()
             && waiting::spin(self.spin, cancel, |upkeep| {
@@ -74,6 +85,10 @@ impl Fetch {
 
     /// Asks the system whether a peer's process has ended. Returns the answer.
     pub(super) fn notice_death(&mut self) -> bool {
+        if self.is_guest() {
+            // The I/O thread asks.
+            return false;
+        }
         let mut connections = self.connections.iter();
         let has_died = connections.any(|it| it.link().readiness().peer_has_died());
         self.cause = match has_died {
@@ -85,7 +100,11 @@ impl Fetch {
 
     /// Has the descriptors tell of what comes.
     pub(super) fn doze(&mut self) {
-        for (_, connection) in self.connections.iter_mut() {
+        let holders = self
+            .connections
+            .iter_mut()
+            .map(|(_, connection)| connection);
+        for connection in holders.filter(|it| !it.is_guest()) {
             connection.step(|end, _| end.doze());
         }
     }
@@ -108,7 +127,10 @@ impl Fetch {
             (reads, stream.poll_timeout())
         });
         let wants = (self.connections.iter_mut().zip(reads)).map(|((_, connection), reads)| {
-            let wants = connection.step(|end, _| end.wants_of_consumer(reads));
+            let wants = match connection.is_guest() {
+                true => Wants::default(),
+                false => connection.step(|end, _| end.wants_of_consumer(reads)),
+            };
             (Arc::clone(connection.link()), wants)
         });
         (wants.collect(), deadline)

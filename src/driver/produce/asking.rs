@@ -17,7 +17,7 @@ impl Production {
         }
         self.attach_joined();
         for outlet in &mut self.outlets {
-            outlet.ask(|end, effects| end.ask(request, effects))?;
+            outlet.ask(|number, end, effects| end.ask(number, request, effects))?;
         }
         Ok(())
     }
@@ -69,7 +69,7 @@ impl Production {
     pub fn progress<R>(&mut self, find: impl FnMut(&mut PutProgress) -> Option<R>) -> Option<R> {
         let outlet = self.outlets.first_mut()?;
         let progress =
-            |end: &mut End, _: &mut _| Ok(end.session.first_mut().put_mut().and_then(find));
+            |number, end: &mut End, _: &mut _| Ok(end.stream_mut(number)?.put_mut().and_then(find));
         outlet.ask(progress).ok().flatten()
     }
 }

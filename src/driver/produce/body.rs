@@ -9,7 +9,7 @@ use crate::arena;
 use crate::arrow::EncodedMessage;
 use crate::device::{BufferRef, DeviceKind};
 use crate::driver::callbacks::HostOwner;
-use crate::driver::end::{End, EndEffects, EndLink, Gathered, LentHold, OutSender, SendRoom};
+use crate::driver::end::{End, EndEffects, Gathered, LentHold, OutSender, SendRoom, StreamLink};
 use crate::driver::figures::{Counters, Served, nanos};
 use crate::driver::telling::Account;
 use crate::error::Result;
@@ -36,7 +36,7 @@ impl Placed {
         matches!(self.body, OutBody::Lent { in_place: true, .. })
     }
 
-    fn queue(self, served: &mut End, effects: &mut EndEffects) -> Result<()> {
+    fn queue(self, number: u32, served: &mut End, effects: &mut EndEffects) -> Result<()> {
         let send = |sender: &mut OutSender| {
             if let Some(ready) = self.ready {
                 sender.announce_ready(ready.event, &ready.handle)?;
@@ -48,13 +48,15 @@ impl Placed {
                 _ => sender.send_batch(self.header, self.body_len, self.body),
             }
         };
-        served.queue(&self.announce, send, effects)?
+        served.queue(number, &self.announce, send, effects)?
     }
 }
 
 /// Places the bodies of one stream for one connection.
 pub(super) struct Placer {
     pub(super) role: Role,
+    /// Number of the stream on its connection.
+    pub(super) number: u32,
     pub(super) options: ProduceOptions,
     counters: Arc<Counters>,
     /// When the request came whose first batch has not been sent.
@@ -68,6 +70,7 @@ impl Placer {
     pub(super) fn new(role: Role, options: &ProduceOptions) -> Self {
         Self {
             role,
+            number: 0,
             options: options.clone(),
             counters: Arc::clone(options.counting.counters()),
             asked: match &options.counting {
@@ -79,9 +82,10 @@ impl Placer {
         }
     }
 
-    /// Learns how bodies may travel over `link`, which depends on the request.
-    pub(super) fn join(&mut self, link: &EndLink) {
-        self.ways = link.ways();
+    /// Learns how bodies of `stream` may travel, which depends on the request.
+    pub(super) fn join(&mut self, stream: &StreamLink) {
+        self.number = stream.number();
+        self.ways = stream.ways();
     }
 
     /// Where the bodies of a stream lie on their way over the connection of `served`, if the
@@ -157,7 +161,7 @@ impl Placer {
         };
         let (is_batch, rows) = (placed.kind == HeaderKind::RecordBatch, placed.rows);
         let (body_len, given) = (placed.body_len, placed.given);
-        placed.queue(served, effects)?;
+        placed.queue(self.number, served, effects)?;
         if self.role != Role::Metadata {
             if is_batch {
                 self.count_batch(rows, given, now);
@@ -208,7 +212,7 @@ impl Placer {
                 ready.map(|ready| sender.announce_ready(ready.event, &ready.handle))
             };
             // A connection that is over has nobody to tell.
-            let _ = served.queue(&announce, announce_ready, effects);
+            let _ = served.queue(self.number, &announce, announce_ready, effects);
         }
     }
 

@@ -64,7 +64,8 @@ impl Production {
             return None;
         };
         let mut turner = outlet.turner.take_if(|_| outlet.done)?;
-        turner.step(|served, _| served.forget_watch(&self.stream.watch));
+        let number = turner.number();
+        turner.step(|served, _| served.forget_watch(number, &self.stream.watch));
         Some(turner.give_back_later())
     }
 
@@ -76,7 +77,8 @@ impl Production {
             poller.end();
         }
         for mut turner in self.outlets.drain(..).filter_map(|it| it.turner) {
-            turner.step(|served, _| served.forget_watch(&self.stream.watch));
+            let number = turner.number();
+            turner.step(|served, _| served.forget_watch(number, &self.stream.watch));
         }
     }
 

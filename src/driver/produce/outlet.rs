@@ -61,7 +61,7 @@ impl Outlet {
     }
 
     pub(super) fn join(&mut self, turner: Turner<End>) {
-        self.placer.join(turner.link());
+        self.placer.join(&turner.stream());
         self.turner = Some(turner);
         self.refresh_room();
     }
@@ -69,9 +69,12 @@ impl Outlet {
     /// One turn of the connection, also behind the end: credit says then whether the other part is
     /// needed. This thread releases what comes back, where it may.
     pub(super) fn turn(&mut self, cause: Cause) {
-        if self.turner.is_some() {
+        if self.turner.as_ref().is_some_and(Turner::is_guest) {
+            // The I/O thread turns it.
+            self.refresh_room();
+        } else if self.turner.is_some() {
             // It fails only without a connection.
-            let _ = self.ask(|served, effects| {
+            let _ = self.ask(|_, served, effects| {
                 served.turn_without_request(cause, effects);
                 Ok(())
             });
@@ -81,7 +84,7 @@ impl Outlet {
     /// Learns what room the connection has now.
     pub(super) fn refresh_room(&mut self) {
         if let Some(turner) = &self.turner {
-            self.room = turner.link().inspect(End::room);
+            self.room = turner.link().inspect(|end| end.room(turner.number()));
         }
     }
 
@@ -95,17 +98,20 @@ impl Outlet {
         };
         let placer = &mut self.placer;
         let now = clock::now();
+        let (number, is_guest) = (turner.number(), turner.is_guest());
         let is_due = now.saturating_since(self.read_at) >= UPKEEP;
         let (result, room, has_read) = release_here(|| {
             turner.step_to_host(|served, effects| {
                 let result = step(placer, now, served, effects);
                 // Each read is a system call. A host that makes batches slowly must not hold up
                 // the peer's messages, nor UCX, which may need this side to move lent memory.
-                let reads = is_due || served.session.first().is_half_used();
+                let stream = served.stream(number);
+                let is_half_used = stream.is_ok_and(|it| it.is_half_used());
+                let reads = !is_guest && (is_due || is_half_used);
                 if reads {
                     served.read(Cause::Look, effects);
                 }
-                (result, served.room(), reads)
+                (result, served.room(number), reads)
             })
         });
         self.room = room;
@@ -118,16 +124,17 @@ impl Outlet {
     /// One step of the connection, from which the caller does not go to the host.
     pub(super) fn ask<R>(
         &mut self,
-        step: impl FnOnce(&mut End, &mut EndEffects) -> Result<R>,
+        step: impl FnOnce(u32, &mut End, &mut EndEffects) -> Result<R>,
     ) -> Result<R> {
         let turner = self
             .turner
             .as_mut()
             .ok_or_else(|| Error::disconnected("no connection"))?;
+        let number = turner.number();
         let (result, room) = release_here(|| {
             turner.step(|end, effects| {
-                let result = step(end, effects);
-                (result, end.room())
+                let result = step(number, end, effects);
+                (result, end.room(number))
             })
         });
         self.room = room;
@@ -176,11 +183,14 @@ impl Outlet {
             // It leaves with the first batch, if that comes at once: the client is woken once.
             StreamItem::Schema { header, mut info } => {
                 info.device_type = placer.device_in_transit(info.device_type, served);
-                served.begin(info, header, effects)
+                served.begin(placer.number, info, header, effects)
             }
-            StreamItem::End => {
-                Ok(served.send(Writes::AtOnce, |sender| sender.end(), effects)??)
-            }
+            StreamItem::End => Ok(served.send(
+                placer.number,
+                Writes::AtOnce,
+                |sender| sender.end(),
+                effects,
+            )??),
             StreamItem::Message(..) => Ok(()),
         })
     }
@@ -190,7 +200,7 @@ impl Outlet {
         if !std::mem::replace(&mut self.done, true) {
             let _ = self.step(|placer, _, served, effects| {
                 placer.give_up(served, effects);
-                served.send_failure(status, text, effects);
+                served.send_failure(placer.number, status, text, effects);
                 Ok(())
             });
         }

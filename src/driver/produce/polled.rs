@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::production::Production;
 use crate::cancel::Cancel;
 use crate::driver::polling::Poller;
-use crate::driver::turning::Turn;
 use crate::error::Result;
 use crate::proto::Timestamp;
 use crate::transport::Watched;
@@ -68,12 +67,7 @@ impl Production {
     /// Has the poller tell of what the stream waits for.
     pub(super) fn arm(&mut self, poller: &mut Poller) {
         let turners = self.outlets.iter().filter_map(|it| it.turner.as_ref());
-        let links = turners.map(|turner| {
-            (
-                turner.link().readiness(),
-                turner.link().inspect(Turn::wants),
-            )
-        });
+        let links = turners.map(|turner| (turner.link().readiness(), turner.wants()));
         let linger = self.linger.filter(|_| !self.is_whole());
         let at = linger.into_iter().chain(self.alarm).min();
         poller.wait_for(links, at);

@@ -23,7 +23,6 @@ use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
 use crate::driver::polling::Poller;
 use crate::driver::telling::Account;
-use crate::driver::turning::Turn;
 use crate::driver::waiting::{self, Cause, Looks, RETRY};
 use crate::error::{Error, Result, Status};
 use crate::proto::{Role, Timestamp};
@@ -289,12 +288,7 @@ impl Production {
         let unheard = bell.is_none().then(|| now.saturating_add(RETRY));
         let until = [deadline, linger, unheard].into_iter().flatten().min();
         let turners = self.outlets.iter().filter_map(|it| it.turner.as_ref());
-        let links = turners.map(|turner| {
-            (
-                turner.link().readiness(),
-                turner.link().inspect(Turn::wants),
-            )
-        });
+        let links = turners.map(|turner| (turner.link().readiness(), turner.wants()));
         let cause = waiting::sleep(links, bell, self.cancel.as_ref(), until)?;
         self.turn(cause);
         Ok(())

@@ -11,9 +11,9 @@ use super::options::{ProduceOptions, ensure_served, stream_info};
 use super::table::Published;
 use crate::driver::callbacks::{Deferred, HostOwner};
 use crate::driver::clock;
-use crate::driver::end::{End, EndEffects, EndLink, Outbound, Progress, Writes};
+use crate::driver::end::{End, EndEffects, Outbound, Progress, StreamLink, Writes};
 use crate::driver::telling::Account;
-use crate::driver::turning::{TURN_BYTES, TURN_MESSAGES};
+use crate::driver::turning::TURN_MESSAGES;
 use crate::error::{Error, Result, Status};
 use crate::proto::{HeaderKind, Role, Timestamp};
 
@@ -34,10 +34,10 @@ pub struct Publication {
 }
 
 impl Publication {
-    /// The stream of `table` that `ticket` asked for over `link`. `ending` is called when the last
+    /// The stream of `table` that `ticket` asked for, which is `stream`. `ending` is called when the last
     /// word is about to be sent, and `place` is dropped with the publication.
     pub fn new(
-        link: &EndLink,
+        stream: &StreamLink,
         (ticket, role): (&[u8], Role),
         table: Arc<Deferred<Published>>,
         options: &ProduceOptions,
@@ -45,7 +45,7 @@ impl Publication {
         place: Box<dyn Send>,
     ) -> Box<Self> {
         let mut placer = Placer::new(role, options);
-        placer.join(link);
+        placer.join(stream);
         Box::new(Self {
             table,
             next: None,
@@ -54,7 +54,7 @@ impl Publication {
             placer,
             ending: Some(ending),
             _place: place,
-            account: options.counting.account(ticket, link.peer()),
+            account: options.counting.account(ticket, stream.peer()),
         })
     }
 
@@ -72,7 +72,8 @@ impl Publication {
     }
 
     fn send_some(&mut self, served: &mut End, effects: &mut EndEffects) -> Result<Progress> {
-        served.session.first().ensure_streaming()?;
+        let number = self.placer.number;
+        served.stream(number)?.ensure_streaming()?;
         let shared = Arc::clone(&self.table);
         let Some(table) = shared.get() else {
             return Ok(Progress::Over);
@@ -81,17 +82,17 @@ impl Publication {
             ensure_served(table.device_type())?;
             let device_type = self.placer.device_in_transit(table.device_type(), served);
             self.next = Some(0);
-            served.begin(stream_info(device_type), table.schema(), effects)?;
+            served.begin(number, stream_info(device_type), table.schema(), effects)?;
         }
         let mut bytes = 0;
         for _ in 0..TURN_MESSAGES {
             if !self.placer.has_waiting() {
                 let Some(message) = self.next.and_then(|next| table.message(next)) else {
                     self.end();
-                    served.send(Writes::Later, |sender| sender.end(), effects)??;
+                    served.send(number, Writes::Later, |sender| sender.end(), effects)??;
                     return Ok(Progress::Over);
                 };
-                if bytes >= TURN_BYTES {
+                if bytes >= served.quantum() {
                     return Ok(Progress::Soon);
                 }
                 let owner = || HostOwner::share(&shared);
@@ -99,7 +100,7 @@ impl Publication {
                     self.given = self.placer.options.counting.given(self.batches);
                 }
                 let given = (message, self.given);
-                let Some(cost) = self.placer.place(&served.room(), given, owner)? else {
+                let Some(cost) = self.placer.place(&served.room(number), given, owner)? else {
                     return Ok(waits(served));
                 };
                 bytes += cost;
@@ -110,7 +111,7 @@ impl Publication {
                 }
                 self.given = None;
             }
-            if !self.placer.may_send(&served.room())? {
+            if !self.placer.may_send(&served.room(number))? {
                 return Ok(waits(served));
             }
             self.placer
@@ -138,7 +139,8 @@ impl Outbound for Publication {
             Err(error) => {
                 self.lost(error);
                 self.placer.give_up(served, effects);
-                served.send_failure(error.status().code(), error.text(), effects);
+                let number = self.placer.number;
+                served.send_failure(number, error.status().code(), error.text(), effects);
             }
         }
         progress.unwrap_or(Progress::Over)

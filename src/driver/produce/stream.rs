@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::driver::bell::Bell;
 use crate::driver::client_watch::ClientWatch;
-use crate::driver::end::{End, EndLink};
+use crate::driver::end::{End, StreamLink};
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result};
 use crate::proto::{Headers, Role};
@@ -32,7 +32,7 @@ pub struct OutStream {
 
 /// The connections of a stream.
 pub(super) struct Outlets {
-    links: Vec<Arc<EndLink>>,
+    links: Vec<StreamLink>,
     /// The part that another connection may still bring (rule E6).
     pub(super) absent: Option<Role>,
     /// Those that the stream's thread has not taken up.
@@ -45,19 +45,19 @@ impl OutStream {
     /// A stream asked for over the connection of `turner`. `joinable`: the part that this does not
     /// carry may be asked for by another connection.
     pub fn new(ticket: Vec<u8>, turner: Turner<End>, role: Role, joinable: bool) -> Arc<Self> {
-        let link = Arc::clone(turner.link());
+        let link = turner.stream();
         let absent = other_part(role).filter(|_| joinable);
         Self::over(ticket, link, Some((turner, role)), absent)
     }
 
-    /// The answer to a client that sends a stream over `link`: it has no batches.
-    pub fn without_batches(ticket: Vec<u8>, link: Arc<EndLink>) -> Arc<Self> {
+    /// The answer to a client that sends the stream `link`: it has no batches.
+    pub fn without_batches(ticket: Vec<u8>, link: StreamLink) -> Arc<Self> {
         Self::over(ticket, link, None, None)
     }
 
     fn over(
         ticket: Vec<u8>,
-        link: Arc<EndLink>,
+        link: StreamLink,
         joined: Option<(Turner<End>, Role)>,
         absent: Option<Role>,
     ) -> Arc<Self> {
@@ -81,7 +81,7 @@ impl OutStream {
 
     /// Adds the connection for the other part of the stream, or gives it back if it is not wanted.
     pub fn join(&self, turner: Turner<End>, role: Role) -> Result<(), Turner<End>> {
-        let link = Arc::clone(turner.link());
+        let link = turner.stream();
         {
             let mut outlets = self.outlets.lock();
             if outlets.absent.take_if(|absent| *absent == role).is_none() {
@@ -92,7 +92,7 @@ impl OutStream {
                 // here went with two answers on the other connection.
                 let _ = link.add_answer_headers(&outlets.headers);
             }
-            outlets.links.push(Arc::clone(&link));
+            outlets.links.push(link.clone());
             outlets.joined.push((turner, role));
         }
         link.set_watch(&self.watch);
@@ -162,7 +162,7 @@ impl OutStream {
             || self.watch.is_lost()
     }
 
-    pub(super) fn links(&self) -> Vec<Arc<EndLink>> {
+    pub(super) fn links(&self) -> Vec<StreamLink> {
         self.outlets.lock().links.clone()
     }
 

@@ -325,9 +325,16 @@ fn publish(begun: &mut Begun) -> mpsc::Receiver<&'static str> {
     let place = Box::new(Place(told.clone()));
     let ending = Box::new(move || told.send("it has ended").unwrap());
     let wanted = (b"t".as_slice(), Role::Both);
-    let publication = Publication::new(&begun.link, wanted, table, &begun.produce, ending, place);
     let mut turner = begun.turner.take().unwrap();
-    turner.step(|served, effects| served.send_in_turns(publication, effects));
+    let publication = Publication::new(
+        &turner.stream(),
+        wanted,
+        table,
+        &begun.produce,
+        ending,
+        place,
+    );
+    turner.step(|served, effects| served.send_in_turns(0, publication, effects));
     drop(turner);
     heard
 }
