@@ -23,9 +23,6 @@ pub enum Placement {
 pub struct Lease {
     /// One span for each buffer, in order; (0, 0) for empty ones (rule A1).
     pub spans: Spans,
-    /// Regions that the peer does not know yet. They are to be announced before the list, and even
-    /// if the list is not sent: later leases count on it.
-    pub announce: Vec<RegionNotice>,
     /// Bytes copied into regions of the connection.
     pub copied: u64,
     /// Bytes lent where they lay: the producer's array must live until the peer returns them.
@@ -47,11 +44,10 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// A lease of the host's memory that announces nothing.
+    /// A lease of the host's memory.
     pub fn new(spans: Spans, hold: MemoryOwner) -> Self {
         Self {
             spans,
-            announce: Vec::new(),
             copied: 0,
             borrowed: 0,
             in_place: false,

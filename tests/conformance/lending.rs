@@ -28,9 +28,9 @@ fn lend(lender: &Arc<RegionPool>, buffers: &[BufferRef]) -> Lease {
     }
 }
 
-/// Announces the lease's regions to the client, like the driver.
-fn announce(client: &mut dyn Connection, lease: &Lease) {
-    for notice in &lease.announce {
+/// Announces the lender's new regions to the client, like the driver.
+fn announce(client: &mut dyn Connection, lender: &RegionPool) {
+    for notice in &lender.take_news() {
         let fd = notice.fd.as_ref().map(|fd| fd.try_clone().unwrap());
         client
             .regions()
@@ -118,7 +118,7 @@ fn lent_buffers_arrive_equal() {
                     length: 0
                 }
             );
-            announce(pair.client.as_mut(), &lease);
+            announce(pair.client.as_mut(), &lender);
             let seen = read(subject, &mut pair, &lease.spans);
             assert!(seen == [one, vec![], two]);
         }
@@ -177,7 +177,7 @@ fn arena_memory_is_not_copied() {
             };
             let lease = lend(&lender, &[buffer, buffer]);
             assert_eq!((lease.copied, lease.borrowed), (0, 2 * size as u64));
-            announce(pair.client.as_mut(), &lease);
+            announce(pair.client.as_mut(), &lender);
             let found = resolve(subject, &mut pair, &lease.spans);
             assert!(subject.pulls || found.buffers[0].data == found.buffers[1].data);
             // SAFETY: `found.owner` is alive and nobody writes any more.
@@ -211,7 +211,7 @@ fn memory_is_used_again_only_after_its_return() {
         for n in 0..20u8 {
             let bytes = pattern(50_000, n);
             let lease = lend(&lender, &[BufferRef::of(&bytes)]);
-            announce(pair.client.as_mut(), &lease);
+            announce(pair.client.as_mut(), &lender);
             leases.push(lease);
         }
         for (n, lease) in (0..).zip(&leases) {
@@ -251,7 +251,7 @@ fn idle_regions_are_retired() {
         for n in 0..5 {
             let bytes = pattern(50_000, n);
             let lease = lend(&lender, &[BufferRef::of(&bytes)]);
-            announce(pair.client.as_mut(), &lease);
+            announce(pair.client.as_mut(), &lender);
             let found = resolve(subject, &mut pair, &lease.spans);
             drop(lease);
             assert_eq!(lender.retire_idle(), (vec![1], None));
@@ -287,7 +287,7 @@ fn a_cut_leaves_lent_memory_unchanged() {
         };
         let copied = pattern(50_000, 1);
         let lease = lend(&lender, &[borrowed, BufferRef::of(&copied)]);
-        announce(pair.client.as_mut(), &lease);
+        announce(pair.client.as_mut(), &lender);
         let found = resolve(subject, &mut pair, &lease.spans);
         pair.client.close(None);
         // The end of the connection also ends its lending.
@@ -338,8 +338,9 @@ fn a_region_message_brings_its_descriptor() {
             // One region for each body, and between them more bytes than a socket takes at once.
             let bytes = pattern((3 << 20) + usize::from(n), n);
             let lease = lend(&lender, &[BufferRef::of(&bytes)]);
-            let [notice] = &lease.announce[..] else {
-                panic!("{} regions", lease.announce.len())
+            let news = lender.take_news();
+            let [notice] = &news[..] else {
+                panic!("{} regions", news.len())
             };
             let region = Control::Region {
                 id: notice.id,

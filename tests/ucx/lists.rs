@@ -5,7 +5,9 @@ use std::sync::Arc;
 use dipc::device::BufferRef;
 use dipc::error::{Result, Status};
 use dipc::proto::{AddressList, BodyKind, ExpectedBody, Span, body_tag};
-use dipc::transport::{BodyPolicy, Incoming, Lease, Lender as _, Outgoing, Payload, Placement};
+use dipc::transport::{
+    BodyPolicy, Incoming, Lease, Lender as _, Outgoing, Payload, Placement, RegionNotice,
+};
 
 use crate::pair::{Pair, metadata};
 use crate::works;
@@ -23,10 +25,19 @@ impl Pair {
         }
     }
 
-    fn announce(&mut self, lease: &Lease) -> Result<()> {
-        let [notice] = &lease.announce[..] else {
-            panic!("{} regions", lease.announce.len())
-        };
+    /// What the server has to tell of its new region.
+    fn news(&self) -> RegionNotice {
+        let mut news = self.server.pool().unwrap().take_news();
+        assert_eq!(news.len(), 1);
+        news.remove(0)
+    }
+
+    fn announce(&mut self) -> Result<()> {
+        let notice = self.news();
+        self.learn(&notice)
+    }
+
+    fn learn(&mut self, notice: &RegionNotice) -> Result<()> {
         self.client
             .regions()
             .unwrap()
@@ -72,7 +83,7 @@ fn a_list_waits_for_its_region() {
         let message = pair.next().unwrap();
         assert!(matches!(message, Incoming::Metadata(_)), "{message:?}");
     }
-    pair.announce(&lease).unwrap();
+    pair.announce().unwrap();
     let message = pair.next().unwrap();
     assert!(matches!(message, Incoming::Tagged { .. }), "{message:?}");
     let found = pair
@@ -115,7 +126,7 @@ fn lists_that_reach_too_far_are_refused() {
     for (text, skip, length) in cases {
         let mut pair = Pair::new();
         let lease = pair.lend(&lent);
-        pair.announce(&lease).unwrap();
+        pair.announce().unwrap();
         pair.send(5000, &[span(&lease, skip, length)]);
         let error = pair.refusal();
         assert_eq!(error.status(), Status::Protocol, "{error}");
@@ -148,8 +159,9 @@ fn regions_that_make_no_sense_are_refused() {
         return;
     }
     let mut pair = Pair::new();
-    let lease = pair.lend(&bytes(5000));
-    let handle = lease.announce[0].handle.clone();
+    let _lease = pair.lend(&bytes(5000));
+    let notice = pair.news();
+    let handle = notice.handle.clone();
     let mut overlong = handle.clone();
     overlong[8..16].fill(0xff);
     let cases = [
@@ -168,8 +180,8 @@ fn regions_that_make_no_sense_are_refused() {
         assert_eq!(error.status(), Status::Protocol, "{error}");
         assert!(error.text().contains(text), "{error}");
     }
-    pair.announce(&lease).unwrap();
-    assert!(pair.announce(&lease).unwrap_err().text().contains("twice"));
+    pair.learn(&notice).unwrap();
+    assert!(pair.learn(&notice).unwrap_err().text().contains("twice"));
     let error = pair.client.regions().unwrap().unmap(9).unwrap_err();
     assert!(error.text().contains("never announced"), "{error}");
 }
@@ -206,7 +218,7 @@ fn lists_of_a_stream_that_is_over_are_forgotten() {
     let mut pair = Pair::new();
     let lent = Arc::new(bytes(8 << 20));
     let lease = pair.lend(&lent);
-    pair.announce(&lease).unwrap();
+    pair.announce().unwrap();
     pair.send(8 << 20, &lease.spans);
     // It is on its way, or being read.
     let message = pair.turn().unwrap();
@@ -222,8 +234,9 @@ fn lists_of_a_stream_that_is_over_are_forgotten() {
     );
     let next = bytes(6000);
     let lease = pair.lend(&next);
-    if !lease.announce.is_empty() {
-        pair.announce(&lease).unwrap();
+    let news = pair.server.pool().unwrap().take_news();
+    for notice in &news {
+        pair.learn(notice).unwrap();
     }
     pair.send_as(2, 6000, &lease.spans);
     let message = pair.next().unwrap();

@@ -10,7 +10,6 @@ use crate::driver::turning::TURN_BYTES;
 use crate::driver::waiting::RETRY;
 use crate::error::{Error, Result};
 use crate::proto::{Headers, StreamInfo, WindowRoom};
-use crate::transport::RegionNotice;
 
 /// While more bytes than this wait to be written, nothing new is produced: a baseline peer gives no
 /// credit (rule E5). The bytes lie where the producer has them.
@@ -110,19 +109,19 @@ impl End {
         }
     }
 
-    /// Runs `step` on the sender of a stream and queues what it gives, with `announce` told to the
-    /// peer first. Fails if the stream is over.
+    /// Runs `step` on the sender of a stream and queues what it gives. The peer is told first of
+    /// memory that may be lent. Fails if the stream is over.
     pub fn queue<R>(
         &mut self,
         number: u32,
-        announce: &[RegionNotice],
         step: impl FnOnce(&mut OutSender) -> R,
         effects: &mut EndEffects,
     ) -> Result<R> {
         self.session.ensure_open()?;
-        for notice in announce {
-            if let Some(fd) = &notice.fd {
-                self.announced.insert(notice.id, Arc::clone(fd));
+        let news = self.pool.as_ref().map(|pool| pool.take_news());
+        for notice in news.into_iter().flatten() {
+            if let Some(fd) = notice.fd {
+                self.announced.insert(notice.id, fd);
             }
             self.session.announce_region(notice.id, &notice.handle)?;
         }
@@ -139,7 +138,7 @@ impl End {
         step: impl FnOnce(&mut OutSender) -> R,
         effects: &mut EndEffects,
     ) -> Result<R> {
-        let result = self.queue(number, &[], step, effects)?;
+        let result = self.queue(number, step, effects)?;
         self.write_later(writes, effects);
         self.session.ensure_open().map(|()| result)
     }

@@ -15,7 +15,7 @@ use crate::driver::telling::Account;
 use crate::error::Result;
 use crate::proto::{Bytes, HeaderKind, OutBody, Role, Timestamp};
 use crate::transport::{
-    BodyPolicy, BodyWays, COPIED_BYTES, OnGpu, Payload, Placement, ReadyNotice, RegionNotice,
+    BodyPolicy, BodyWays, COPIED_BYTES, OnGpu, Payload, Placement, ReadyNotice,
 };
 
 /// A message whose body is in its place, or travels over another connection.
@@ -27,7 +27,6 @@ pub(super) struct Placed {
     /// When the producer had given it, if it is timed.
     given: Option<Timestamp>,
     body: OutBody<Gathered, LentHold>,
-    announce: Vec<RegionNotice>,
     ready: Option<ReadyNotice>,
 }
 
@@ -48,7 +47,7 @@ impl Placed {
                 _ => sender.send_batch(self.header, self.body_len, self.body),
             }
         };
-        served.queue(number, &self.announce, send, effects)?
+        served.queue(number, send, effects)?
     }
 }
 
@@ -126,7 +125,6 @@ impl Placer {
             body_len: message.body_len,
             given,
             body: OutBody::Elsewhere,
-            announce: Vec::new(),
             ready: None,
         };
         if self.role != Role::Metadata {
@@ -204,15 +202,11 @@ impl Placer {
     /// The message that waits is not sent. What was announced with it is: later leases count on
     /// that.
     pub(super) fn give_up(&mut self, served: &mut End, effects: &mut EndEffects) {
-        if let Some(Placed {
-            announce, ready, ..
-        }) = self.waiting.take()
-        {
-            let announce_ready = |sender: &mut OutSender| {
-                ready.map(|ready| sender.announce_ready(ready.event, &ready.handle))
-            };
+        if let Some(ready) = self.waiting.take().and_then(|placed| placed.ready) {
+            let announce =
+                |sender: &mut OutSender| sender.announce_ready(ready.event, &ready.handle);
             // A connection that is over has nobody to tell.
-            let _ = served.queue(self.number, &announce, announce_ready, effects);
+            let _ = served.queue(self.number, announce, effects);
         }
     }
 
@@ -235,7 +229,6 @@ impl Placer {
             count(&counters.bytes_lent, lease.borrowed);
             count(&counters.bytes_copied_on_device, lease.copied_on_device);
             count(&counters.bytes_staged, lease.staged);
-            placed.announce = lease.announce;
             placed.ready = lease.ready;
             let owner = match lease.keep {
                 Some(keep) => {

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::fork::Generation;
 use crate::transport::lend::export::Borrower;
 use crate::transport::lend::gpu::events::Events;
-use crate::transport::lend::memory::{Borrow, LentBlock, LentMemory};
+use crate::transport::lend::memory::{Borrow, LentMemory};
 use crate::transport::lend::regions::LentRegions;
 use crate::transport::{BodyPolicy, LendingOptions, RegionNotice};
 
@@ -84,24 +84,19 @@ impl PoolCore {
         let mut regions = self.regions.lock();
         // Another thread may have been faster.
         let known = regions.borrow(memory);
-        self.news.store(true, Ordering::Relaxed);
+        self.news.store(true, Ordering::Release);
         Ok(known.or_else(|| regions.learn(memory, exported)))
     }
 
-    /// The notices of a lease's regions that the peer was not told of yet.
-    pub fn announce(
-        &self,
-        borrowed: &[Arc<Borrow>],
-        block: Option<&LentBlock>,
-    ) -> Vec<RegionNotice> {
-        // Numbers are given under the lock, which this thread has had since.
-        if !self.news.load(Ordering::Relaxed) {
+    /// The notices of the regions that the peer was not told of yet.
+    pub fn take_news(&self) -> Vec<RegionNotice> {
+        // A region gets its number under the lock, before a lease of it is known to anybody.
+        if !self.news.load(Ordering::Acquire) {
             return Vec::new();
         }
         let mut regions = self.regions.lock();
-        let notices = regions.announce(borrowed, block);
-        self.news.store(regions.has_untold(), Ordering::Relaxed);
-        notices
+        self.news.store(false, Ordering::Relaxed);
+        regions.take_untold()
     }
 
     /// Has the driver look for regions to retire, where there are some.

@@ -19,7 +19,7 @@ use crate::transport::lend::host::HostPlace;
 use crate::transport::lend::memory::LentBlock;
 use crate::transport::lend::place::{BufferSource, LendingPlace};
 use crate::transport::lend::regions::NoRoom;
-use crate::transport::{BodyPolicy, Lease, Lender, LendingOptions, OnGpu, Placement};
+use crate::transport::{BodyPolicy, Lease, Lender, LendingOptions, OnGpu, Placement, RegionNotice};
 
 /// Size of a connection's first region for copies, where the options allow that. Small bodies share
 /// regions, since each takes a descriptor here and a mapping at the peer.
@@ -62,6 +62,12 @@ impl RegionPool {
     /// Whether bodies on a GPU are lent there to this client, as far as can be told beforehand.
     pub fn lends_on_gpus(&self) -> bool {
         self.core.generation.is_same_process() && gpu::lends(&self.core)
+    }
+
+    /// The notices of regions that the peer does not know yet. The caller has the peer told of them
+    /// before any list of a lease that it was given before: several streams may lend from a region.
+    pub fn take_news(&self) -> Vec<RegionNotice> {
+        self.core.take_news()
     }
 
     /// Whether [`take_retired`](Self::take_retired) would give something.
@@ -198,11 +204,8 @@ fn lend(
             address.map_or(Span::default(), |address| Span { address, length })
         })
         .collect();
-    // Only now is it certain that the lease goes out.
-    let announce = core.announce(&hold.borrowed, hold.block.as_ref());
     let keep = hold.keep.clone();
     let mut lease = Lease {
-        announce,
         borrowed: lent,
         in_place: copied == 0 && core.peer.export.is_mapped(),
         keep,
@@ -244,7 +247,7 @@ fn take_block(core: &PoolCore, place: &impl LendingPlace, len: u64) -> Result<Op
         return Ok(None);
     };
     let mut regions = core.regions.lock();
-    core.news.store(true, Ordering::Relaxed);
+    core.news.store(true, Ordering::Release);
     regions.add_copies(Arc::new(region), exported, charge);
     Ok(regions.take_block(device, len).ok().flatten())
 }

@@ -43,8 +43,8 @@ fn packed(pool: &RegionPool, buffers: &[BufferRef]) -> bool {
     )
 }
 
-fn learn(table: &mut RegionTable, lease: &Lease) {
-    for notice in &lease.announce {
+fn learn(table: &mut RegionTable, pool: &RegionPool) {
+    for notice in &pool.take_news() {
         let fd = notice.fd.as_ref().unwrap().try_clone().unwrap();
         table.map(notice.id, &notice.handle, Some(fd)).unwrap();
     }
@@ -73,7 +73,6 @@ fn copies_go_into_one_region() {
     ];
     let lease = lend(&pool, &buffers);
     assert_eq!((lease.copied, lease.borrowed), (6099, 0));
-    assert_eq!(lease.announce.len(), 1);
     assert_eq!(
         lease.spans[1],
         Span {
@@ -82,12 +81,13 @@ fn copies_go_into_one_region() {
         }
     ); // Rule A1
     assert!(lease.spans.iter().all(|span| span.address % 64 == 0));
-    learn(&mut table, &lease);
+    learn(&mut table, &pool);
     assert_eq!(
         read(&mut table, &lease.spans),
         [bytes.clone(), vec![], bytes[1..100].to_vec()]
     );
-    assert!(lend(&pool, &buffers).announce.is_empty());
+    drop(lend(&pool, &buffers));
+    assert!(pool.take_news().is_empty());
 }
 
 /// Blocks are used again only after the lease is dropped.
@@ -131,10 +131,10 @@ fn past_a_limit_bodies_travel_as_bytes() {
     };
     // The budget has no room for a whole region, but for one of the body's own size.
     let (one, two) = (pool_with(&limited), pool_with(&limited));
-    let mut lease = lend(&one, &buffers);
+    let lease = lend(&one, &buffers);
     assert_eq!(budget.used(), 600 << 10);
     assert!(packed(&two, &buffers));
-    let peers = std::mem::take(&mut lease.announce);
+    let peers = one.take_news();
     drop(lease);
     assert!(packed(&two, &buffers), "the region stays in the first pool");
     let (gone, _) = one.retire_idle();
@@ -142,7 +142,8 @@ fn past_a_limit_bodies_travel_as_bytes() {
     gone.iter().for_each(|id| one.region_forgotten(*id));
     assert!(packed(&two, &buffers), "the peer still has it");
     drop(peers);
-    let peers = lend(&two, &buffers).announce;
+    drop(lend(&two, &buffers));
+    let peers = two.take_news();
     two.abandon();
     assert_eq!(budget.used(), 600 << 10, "and after the connection, too");
     drop(peers);
@@ -163,7 +164,11 @@ fn a_user_has_half_of_the_budget() {
     let bytes = vec![1; 600 * KIB];
     let buffers = [BufferRef::of(&bytes)];
     let pools = [of(1), of(1), of(2), of(2)];
-    let peers: Vec<_> = [0, 2].map(|at| lend(&pools[at], &buffers).announce).into();
+    let of_peer = |at: usize| {
+        drop(lend(&pools[at], &buffers));
+        pools[at].take_news()
+    };
+    let peers = [0, 2].map(of_peer);
     assert!(packed(&pools[1], &buffers) && packed(&pools[3], &buffers));
     assert_eq!(budget.used(), 1200 << 10);
     pools.iter().for_each(RegionPool::abandon);
@@ -198,19 +203,22 @@ fn ids_wait_for_the_peer() {
     let bytes = vec![1; 30 * KIB];
     let buffers = [BufferRef::of(&bytes)];
     let lease = lend(&pool, &buffers);
+    assert_eq!(pool.take_news().len(), 1);
     assert_eq!(pool.retire_idle(), (vec![], None));
     drop(lease);
     let (gone, next) = pool.retire_idle();
     assert!(gone.is_empty() && next.is_some_and(|next| next <= Duration::from_millis(20)));
     std::thread::sleep(Duration::from_millis(25));
     assert_eq!(pool.retire_idle(), (vec![1], None));
-    assert_eq!(lend(&pool, &buffers).announce[0].id, 2);
+    drop(lend(&pool, &buffers));
+    assert_eq!(pool.take_news()[0].id, 2);
     pool.region_forgotten(1);
     pool.region_forgotten(1);
     pool.region_forgotten(9);
     let held = lend(&pool, &buffers);
     let other = vec![1; 60 * KIB];
-    assert_eq!(lend(&pool, &[BufferRef::of(&other)]).announce[0].id, 1);
+    drop(lend(&pool, &[BufferRef::of(&other)]));
+    assert_eq!(pool.take_news()[0].id, 1);
     drop(held);
 }
 
@@ -260,7 +268,7 @@ fn arena_memory_is_lent_without_a_copy() {
     let lease = lend(&pool, &[whole, part, BufferRef::of(&other)]);
     assert_eq!((lease.copied, lease.borrowed), (200, 8292));
     assert_eq!(lease.spans[1].address, lease.spans[0].address + 10);
-    learn(&mut table, &lease);
+    learn(&mut table, &pool);
     assert_eq!(
         read(&mut table, &lease.spans),
         [vec![9; 8 * KIB], vec![9; 100], other.clone()]
@@ -292,7 +300,7 @@ fn abandoned_memory_is_never_used_again() {
         len: 8 * KIB,
     };
     let lease = lend(&pool, &[lent, BufferRef::of(&bytes)]);
-    learn(&mut table, &lease);
+    learn(&mut table, &pool);
     let region = arena::find(block.as_ptr(), 1)
         .map(|(region, _)| region)
         .unwrap();

@@ -263,23 +263,9 @@ impl LentRegions {
         drop(self.retire(id, retiring));
     }
 
-    /// The notices of a lease's regions that the peer was not told of yet; from now on it counts as
-    /// told.
-    pub fn announce(
-        &mut self,
-        borrowed: &[Arc<Borrow>],
-        block: Option<&LentBlock>,
-    ) -> Vec<RegionNotice> {
-        let is_used = |notice: &mut RegionNotice| {
-            borrowed.iter().any(|borrow| borrow.id == notice.id)
-                || block.is_some_and(|block| block.id == notice.id)
-        };
-        self.untold.extract_if(.., is_used).collect()
-    }
-
-    /// Whether there are regions that the peer was not told of.
-    pub fn has_untold(&self) -> bool {
-        !self.untold.is_empty()
+    /// The notices of the regions that the peer was not told of yet; from now on it counts as told.
+    pub fn take_untold(&mut self) -> Vec<RegionNotice> {
+        std::mem::take(&mut self.untold)
     }
 
     /// Has the peer forget a region. Returns the region where the peer never heard of it.
