@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::busy::Tries;
-use super::core::{ClientCore, dial};
+use super::core::{ClientCore, Reached, dial};
 use super::getting::{AskedStream, Wanted};
 use super::uris::{KnownUri, MOST_KNOWN};
 use super::{GetOptions, Stream};
@@ -17,7 +17,7 @@ use crate::driver::telling::Account;
 use crate::driver::turning::Turner;
 use crate::driver::wording::shown;
 use crate::error::{Error, Result, Status};
-use crate::proto::{Headers, Timestamp, Verb};
+use crate::proto::{FEATURE_STREAMS, Headers, Timestamp, Verb};
 
 impl ClientCore {
     /// Asks for a stream, and has the log tell of it.
@@ -126,9 +126,23 @@ impl ClientCore {
         let key = data
             .is_none()
             .then(|| (Arc::clone(&metadata.name), dial(options).kind));
-        let (connections, answer, is_reused) =
-            self.connections(metadata, data, key.as_ref(), options, cancel)?;
-        let config = wanted.config(self.ids.next(data.is_some())?, answer, &connections);
+        let Reached {
+            connections,
+            answer,
+            is_reused,
+            opener,
+        } = self.connections(
+            metadata,
+            data,
+            (key.as_ref(), wanted.may_share()),
+            options,
+            cancel,
+        )?;
+        let mut config = wanted.config(self.ids.next(data.is_some())?, answer, &connections);
+        config.request.number = connections.metadata.number();
+        if opener.is_some() || connections.metadata.is_guest() {
+            config.request.features |= FEATURE_STREAMS;
+        }
         let checked = match options.send_secrets {
             true => Ok(()),
             false => {
@@ -144,12 +158,22 @@ impl ClientCore {
         let decode = options.decode(same_user);
         let started = Fetch::start(config, connections, decode, options.device, options.spin);
         match started {
-            Ok(fetch) => Ok(AskedStream {
-                fetch,
-                decode,
-                key,
-                is_reused,
-            }),
+            Ok(mut fetch) => {
+                if let Some(opener) = opener {
+                    match fetch.wait_for_streams(cancel) {
+                        Ok(true) => opener.opened(fetch.connection()),
+                        Ok(false) => opener.refused(),
+                        // The wait for the schema says it again.
+                        Err(_) => {}
+                    }
+                }
+                Ok(AskedStream {
+                    fetch,
+                    decode,
+                    key,
+                    is_reused,
+                })
+            }
             Err((error, connections)) => {
                 self.put_back(connections, key.as_ref());
                 Err(error)

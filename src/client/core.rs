@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use foldhash::HashSet;
 use parking_lot::Mutex;
 
+use super::alone::{AloneConnections, AlonePlace};
 use super::ids::StreamIds;
 use super::pool::{ConnectionKind, IdleConnection, Pool};
+use super::sharing::{Opener, SharedConnections, SharedPlace};
 use super::uris::{KnownUri, KnownUris};
 use super::{ClientOptions, GetOptions, PutOptions};
 use crate::cancel::Cancel;
@@ -39,6 +41,8 @@ pub(super) struct ClientCore {
     me: Weak<Self>,
     pub(super) uris: KnownUris,
     pub(super) pool: Mutex<Pool>,
+    pub(super) shared: SharedConnections,
+    alone: AloneConnections,
     /// A timer is set, at which the I/O thread begins to watch idle connections.
     watching: AtomicBool,
     pub(super) ids: StreamIds,
@@ -61,6 +65,8 @@ impl ClientCore {
             me: Weak::clone(me),
             uris: KnownUris::default(),
             pool: Mutex::default(),
+            shared: SharedConnections::default(),
+            alone: AloneConnections::default(),
             watching: AtomicBool::new(false),
             ids,
             callbacks: Mutex::default(),
@@ -70,35 +76,92 @@ impl ClientCore {
         }))
     }
 
-    /// The connections of one stream, the time limit of the server's answer, and whether the
-    /// connections are reused.
+    /// The connections of one stream. `shares`: whether the stream may share one.
     pub(super) fn connections(
         &self,
         metadata: &KnownUri,
         data: Option<&KnownUri>,
-        key: Option<&ConnectionKey>,
+        (key, shares): (Option<&ConnectionKey>, bool),
         options: &GetOptions,
         cancel: Option<&Cancel>,
-    ) -> Result<(Connections, AnswerLimit, bool)> {
-        let kept = key.and_then(|key| self.reuse(&metadata.uri, key));
-        let reused = kept.is_some();
+    ) -> Result<Reached<'_>> {
         let mut start = clock::now();
-        let metadata = match kept {
-            Some(kept) => kept,
-            None => self.connect(&metadata.uri, &dial(options), cancel)?,
+        let dial = dial(options);
+        let shared = key.filter(|_| shares && metadata.uri.extension && !metadata.uri.is_bare);
+        let (turner, is_reused, opener) = match (shared, key) {
+            (Some(key), _) => self.reach(metadata, key, options.shares, &dial, cancel)?,
+            (None, key) => match key.and_then(|key| self.reuse(&metadata.uri, key)) {
+                Some(kept) => (kept, true, None),
+                None => (self.connect_alone(metadata, &dial, cancel)?, false, None),
+            },
         };
         let data = match data {
             Some(data) => {
                 start = clock::now();
-                Some(self.connect(&data.uri, &dial(options), cancel)?)
+                Some(self.connect_alone(data, &dial, cancel)?)
             }
             None => None,
         };
-        let answer = AnswerLimit {
-            by: start.saturating_add(options.connect_timeout),
-            timeout: options.connect_timeout,
-        };
-        Ok((Connections { metadata, data }, answer, reused))
+        Ok(Reached {
+            connections: Connections {
+                metadata: turner,
+                data,
+            },
+            answer: AnswerLimit {
+                by: start.saturating_add(options.connect_timeout),
+                timeout: options.connect_timeout,
+            },
+            is_reused,
+            opener,
+        })
+    }
+
+    /// The connection of a stream: an idle one, or a new one while there may be more, unless the
+    /// stream `shares` from the start; else one that streams share.
+    fn reach(
+        &self,
+        uri: &KnownUri,
+        key: &ConnectionKey,
+        shares: bool,
+        dial: &DialOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<(Turner<End>, bool, Option<Opener<'_>>)> {
+        let most = self.options.connections.max(1);
+        let never = self.options.most_idle() == 0;
+        if !shares || never {
+            if let Some(kept) = self.reuse(&uri.uri, key) {
+                return Ok((kept, true, None));
+            }
+            // One of them is shared.
+            if never || self.alone.count(&uri.name) + 1 < most {
+                return Ok((self.connect_alone(uri, dial, cancel)?, false, None));
+            }
+        }
+        let until = clock::after(dial.time());
+        match self.shared.place(key, most, until, cancel)? {
+            SharedPlace::Guest(guest) => Ok((guest, true, None)),
+            SharedPlace::Opener(opener) => {
+                let mut turner = self.connect(&uri.uri, dial, None, cancel)?;
+                turner.step(|end, _| end.session.offer_streams(u32::MAX));
+                self.watch_soon();
+                Ok((turner, false, Some(opener)))
+            }
+            SharedPlace::Alone => match self.reuse(&uri.uri, key) {
+                Some(kept) => Ok((kept, true, None)),
+                None => Ok((self.connect_alone(uri, dial, cancel)?, false, None)),
+            },
+        }
+    }
+
+    /// A connection with one stream at a time.
+    fn connect_alone(
+        &self,
+        uri: &KnownUri,
+        dial: &DialOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<Turner<End>> {
+        let place = self.alone.add(&uri.name);
+        self.connect(&uri.uri, dial, Some(place), cancel)
     }
 
     /// The connection of a stream that this client sends, the time limit of the server's answer,
@@ -122,7 +185,7 @@ impl ClientCore {
         };
         let turner = match kept {
             Some(kept) => kept,
-            None => self.connect(&uri.uri, &dial, cancel)?,
+            None => self.connect_alone(uri, &dial, cancel)?,
         };
         let answer = AnswerLimit {
             by: start.saturating_add(options.connect_timeout),
@@ -146,6 +209,7 @@ impl ClientCore {
         &self,
         uri: &Uri,
         options: &DialOptions,
+        place: Option<AlonePlace>,
         cancel: Option<&Cancel>,
     ) -> Result<Turner<End>> {
         let transport = transport::by_scheme(&uri.scheme)?;
@@ -180,7 +244,8 @@ impl ClientCore {
         let peer = &connection.identity().peer;
         tracing::debug!("connected to {} ({peer})", uri.bare());
         self.connections.fetch_add(1, Ordering::Relaxed);
-        Ok(End::open(connection, uri.tags, &self.io))
+        let place = place.map(|place| Box::new(place) as _);
+        Ok(End::open(connection, uri.tags, &self.io, place))
     }
 
     /// The id of a stream on one connection.
@@ -226,7 +291,8 @@ impl ClientCore {
     /// Takes idle connections back. Keeps those that can serve the next stream.
     pub(super) fn put_back(&self, connections: Connections, key: Option<&ConnectionKey>) {
         let Connections { metadata, data } = connections;
-        for mut token in [Some(metadata), data].into_iter().flatten() {
+        let tokens = [Some(metadata), data].into_iter().flatten();
+        for mut token in tokens.filter(|token| !token.is_guest()) {
             // A connection on which GPU memory could not be opened is not kept.
             let can_serve =
                 token.step(|end, _| end.session.closed().is_none() && !end.misses_gpus());
@@ -267,11 +333,25 @@ impl Source for ClientCore {
             let mut pool = self.pool.lock();
             (pool.watch(time), pool.next_look(time))
         };
-        if let Some(next) = next {
+        let (left, next_shared) = self.shared.expire(time);
+        for next in next.into_iter().chain(next_shared) {
             self.io.call_at(next, self.source());
         }
         expired.into_iter().for_each(IdleConnection::retire);
+        let left = left.into_iter().map(IdleConnection::Watched);
+        left.for_each(IdleConnection::retire);
     }
+}
+
+/// The connections of a stream that was not asked for.
+pub(super) struct Reached<'a> {
+    pub(super) connections: Connections,
+    /// The time limit of the server's answer.
+    pub(super) answer: AnswerLimit,
+    /// The connection had an earlier stream.
+    pub(super) is_reused: bool,
+    /// The connection is to carry many streams.
+    pub(super) opener: Option<Opener<'a>>,
 }
 
 /// What a new connection is made with.

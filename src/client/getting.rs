@@ -8,6 +8,7 @@ use super::uris::KnownUri;
 use super::{GetOptions, SILENCE_TIMEOUT, Stream};
 use crate::arrow::decode::DecodeOptions;
 use crate::cancel::Cancel;
+use crate::device::Target;
 use crate::driver::clock;
 use crate::driver::fetch::{Connections, Fetch};
 use crate::error::{Error, Result, Status};
@@ -55,6 +56,12 @@ impl<'a> Wanted<'a> {
             wanted.gpus = options.device.reachable_gpus()?;
         }
         Ok(wanted)
+    }
+
+    /// Whether the stream may share a connection: bodies come to the host, over one socket.
+    pub(super) fn may_share(&self) -> bool {
+        let to_host = !matches!(self.options.device, Target::Cuda(_)) && self.gpus.is_empty();
+        to_host && self.options.connections == 1
     }
 
     /// The URI for metadata, and one for bodies if that is another.

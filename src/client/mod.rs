@@ -1,5 +1,6 @@
 //! A client: its idle connections, and the streams over its connections.
 
+mod alone;
 mod asking;
 mod async_streams;
 mod busy;
@@ -13,6 +14,7 @@ mod pool;
 mod put;
 mod redirects;
 mod requests;
+mod sharing;
 mod stats;
 mod threads;
 mod uris;
@@ -157,7 +159,10 @@ impl Client {
             verb,
             descriptor: descriptor.to_vec(),
             due,
-            options,
+            options: GetOptions {
+                shares: true,
+                ..options
+            },
             cancel,
             redirects: None,
             state: GetState::default(),
@@ -446,6 +451,10 @@ impl Drop for Client {
         let kept = self.core.pool.lock().close();
         // Arrays may keep a connection open. The I/O thread answers its server until then.
         kept.for_each(IdleConnection::retire);
+        let shared = self.core.shared.close().into_iter();
+        shared
+            .map(IdleConnection::Watched)
+            .for_each(IdleConnection::retire);
         // Waits until mapped GPU memory of ended streams is back with the driver, unless a device
         // is stuck.
         later::wait(later::PATIENCE);

@@ -18,6 +18,9 @@ pub struct ClientOptions {
     pub idle_timeout: Duration,
     /// How many idle connections are kept for each server.
     pub max_idle: usize,
+    /// Most connections to one server that takes many streams on one, for what is fetched and sent:
+    /// past that streams share. Where none is kept idle, streams do not share.
+    pub connections: usize,
     /// Settings that only one transport knows.
     pub settings: Settings,
     /// Certificates, for tls.
@@ -30,6 +33,7 @@ impl Default for ClientOptions {
             any_user: false,
             idle_timeout: Duration::from_secs(60),
             max_idle: 8,
+            connections: 8,
             settings: Settings::default(),
             tls: Arc::default(),
         }
@@ -82,6 +86,8 @@ pub struct GetOptions {
     pub spin: Duration,
     /// Connections for the stream, if the transport can split bodies.
     pub connections: u16,
+    /// The stream shares a connection from the start: no thread of the caller's waits for it alone.
+    pub shares: bool,
     /// Each message has a checksum where a network could change it unseen: over tcp and ucx (rule
     /// E8). Bodies travel as bytes from host memory then.
     pub checksums: bool,
@@ -109,6 +115,7 @@ impl Default for GetOptions {
             message_limit: None,
             spin: Duration::ZERO,
             connections: 1,
+            shares: false,
             checksums: false,
             first_seq: 0,
         }

@@ -206,8 +206,14 @@ impl PartSource {
         Self {
             core: Arc::clone(core),
             uris,
-            options: options.clone(),
-            elsewhere: options.for_strangers(),
+            options: GetOptions {
+                shares: true,
+                ..options.clone()
+            },
+            elsewhere: GetOptions {
+                shares: true,
+                ..options.for_strangers()
+            },
             cancel: cancel.cloned(),
             unreachable: HashMap::default(),
         }

@@ -29,7 +29,7 @@ struct PooledConnection {
 }
 
 /// How a connection was made. A stream reuses only a connection of the kind that it would make.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ConnectionKind {
     /// Number of sockets, if the transport can split bodies.
     pub sockets: u16,

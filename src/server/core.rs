@@ -140,6 +140,7 @@ impl ServerCore {
         let peer = connection.identity().peer.clone();
         let limits = ServedLimits {
             most_queued: self.options.most_queued(),
+            streams: self.options.most_streams_per_connection(),
             quiet: QuietTimes {
                 request: self.options.request_timeout,
                 idle: self.options.idle_timeout,

@@ -27,6 +27,9 @@ pub struct ServerOptions {
     /// Most streams of one machine, or of one other user of this one. `None`: half of
     /// `max_streams`.
     pub max_streams_per_peer: Option<usize>,
+    /// Most streams that one connection carries at once, of clients that have many on one. `None`:
+    /// `max_streams`. With 1, each stream has a connection.
+    pub max_streams_per_connection: Option<u32>,
     /// How long a stream may wait for its client, for credit or for the next batch of a put, while
     /// other requests find no place; then it ends. `None`: for ever.
     pub credit_timeout: Option<Duration>,
@@ -64,6 +67,7 @@ impl Default for ServerOptions {
             max_connections: None,
             max_connections_per_peer: None,
             max_streams_per_peer: None,
+            max_streams_per_connection: None,
             credit_timeout: Some(Duration::from_secs(30)),
             max_request_bytes: 64 << 20,
             request_timeout: Some(Duration::from_secs(30)),
@@ -99,6 +103,12 @@ impl ServerOptions {
     /// The bounds on streams.
     pub(super) fn stream_bounds(&self) -> Bounds {
         Bounds::new(&STREAMS, self.max_streams, self.max_streams_per_peer)
+    }
+
+    /// [`max_streams_per_connection`](Self::max_streams_per_connection), or its default.
+    pub(super) fn most_streams_per_connection(&self) -> u32 {
+        let default = || u32::try_from(self.max_streams).unwrap_or(u32::MAX);
+        self.max_streams_per_connection.unwrap_or_else(default)
     }
 
     /// [`max_providers`](Self::max_providers), or its default.

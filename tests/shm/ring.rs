@@ -568,7 +568,7 @@ fn a_request_for_a_ring_that_fails_hides_nothing() {
     let listener =
         UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
-    let mut link = End::open(connect(&name), Tags::DEFAULT, &io);
+    let mut link = End::open(connect(&name), Tags::DEFAULT, &io, None);
     let (mut server, _) = listener.accept().unwrap();
     let message = frame(2, 0, &[200, 1, 0, 0, 0]);
     let before = usize::try_from(BEFORE_RING).unwrap();

@@ -82,7 +82,7 @@ fn what_cannot_be_written_is_told_behind_what_came() {
         .unwrap();
     let (mut server, _) = listener.accept().unwrap();
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
-    let mut link = End::open(connection, Tags::DEFAULT, &io);
+    let mut link = End::open(connection, Tags::DEFAULT, &io, None);
 
     // A control message of an unknown kind.
     let unknown = vec![200];

@@ -70,6 +70,8 @@ pub trait Host: Send + Sync {
 pub struct ServedLimits {
     /// While more bytes than this wait to be written, nothing new is produced.
     pub most_queued: u64,
+    /// How many streams it carries at once (rule S1).
+    pub streams: u32,
     /// How long it may go without a request.
     pub quiet: QuietTimes,
 }
@@ -85,6 +87,8 @@ pub struct Context {
     pub returns: Arc<ReturnQueue>,
     /// Of the stream that came last.
     pub schema: KnownSchema,
+    /// Of a client, which counts its connections; dropped with the connection.
+    _place: Option<Box<dyn Send + Sync>>,
 }
 
 impl Context {
@@ -221,6 +225,9 @@ impl EndLink {
         let session = Session::server(config, is_ordered, limits.quiet, clock::now());
         let mut end = End::new(connection, session, free_tag);
         end.most_queued = limits.most_queued;
+        if is_ordered {
+            end.session.offer_streams(limits.streams);
+        }
         let identity = end.connection.identity().clone();
         let context = Context {
             id,
@@ -234,6 +241,16 @@ impl EndLink {
             Some(error) if error.status() == Status::OutOfResources => Err(error),
             _ => Ok(link),
         }
+    }
+
+    /// A new stream of a connection to a server that carries many.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::open`](crate::proto::Session::open).
+    pub fn open_stream(&self) -> Result<Turner<End>> {
+        let number = self.interfere(|end, _| end.session.open())?;
+        self.guest(number).ok_or_else(is_over)
     }
 
     /// How bodies may travel to the peer.
@@ -253,8 +270,13 @@ impl EndLink {
 }
 
 impl End {
-    /// Takes over a connection to a server, whose URI has these tags.
-    pub fn open(connection: Box<dyn Connection>, tags: Tags, io: &IoThread) -> Turner<Self> {
+    /// Takes over a connection to a server, whose URI has these tags. `place` is dropped with it.
+    pub fn open(
+        connection: Box<dyn Connection>,
+        tags: Tags,
+        io: &IoThread,
+        place: Option<Box<dyn Send + Sync>>,
+    ) -> Turner<Self> {
         let config = SenderConfig {
             tags: RoleTags::only(Role::Both, tags),
             ..SenderConfig::default()
@@ -262,7 +284,11 @@ impl End {
         let is_ordered = connection.identity().profile.is_ordered;
         let session = Session::client(config, is_ordered);
         let end = Self::new(connection, session, tags.free_data);
-        let (identity, context) = (end.connection.identity().clone(), end.context());
+        let identity = end.connection.identity().clone();
+        let context = Context {
+            _place: place,
+            ..end.context()
+        };
         Link::held(end, context, identity, io)
     }
 
@@ -295,6 +321,7 @@ impl End {
             host: None,
             returns: Arc::clone(&self.returns),
             schema: KnownSchema::default(),
+            _place: None,
         }
     }
 

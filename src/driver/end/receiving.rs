@@ -89,7 +89,10 @@ impl End {
     /// No stream comes after the last one: the connection serves the arrays that point into its
     /// memory.
     pub fn retire(&mut self, link: &Arc<EndLink>, effects: &mut EndEffects) {
-        self.session.first_mut().retire();
+        // Streams that share the connection go on.
+        if !self.session.is_many() {
+            self.session.first_mut().retire();
+        }
         self.kept = Kept::Retired(Arc::clone(link));
         self.let_go(effects);
     }

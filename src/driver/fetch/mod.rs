@@ -197,6 +197,9 @@ impl Fetch {
                 return Ok(true);
             }
             if self.stream(IncomingStream::is_answered) {
+                self.connections
+                    .metadata
+                    .step(|end, _| end.session.keep_one());
                 return Ok(false);
             }
             self.check()?;
@@ -299,6 +302,11 @@ impl Fetch {
     /// Headers of the server's answer, so far.
     pub fn answer_headers(&self) -> Headers {
         self.stream(|stream| stream.answer_headers().clone())
+    }
+
+    /// The connection of the headers.
+    pub fn connection(&self) -> &Arc<EndLink> {
+        self.link()
     }
 
     /// Number of the stream on its connection.

@@ -19,7 +19,7 @@ fn releases_ask_the_io_thread_once() {
     let connection = transport.connect(&uri, &options).unwrap();
     let mut server = listener.accept().unwrap().unwrap();
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
-    let mut token = End::open(connection, Tags::DEFAULT, &io);
+    let mut token = End::open(connection, Tags::DEFAULT, &io, None);
     let link = Arc::clone(token.link());
     let most = token.step(|_, _| {
         let mut most = 0;
@@ -58,7 +58,7 @@ fn releases_of_a_connection_that_is_over_ask_for_nothing() {
     let _listener = transport.listen(&uri, &options).unwrap();
     let connection = transport.connect(&uri, &options).unwrap();
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
-    let mut token = End::open(connection, Tags::DEFAULT, &io);
+    let mut token = End::open(connection, Tags::DEFAULT, &io, None);
     // The test calls in place of the thread.
     io.shut_down();
     token.step(|end, effects| end.close(Error::disconnected("the server has gone"), effects));
@@ -85,7 +85,7 @@ fn a_left_stream_ends_whoever_has_the_connection() {
     let connection = transport.connect(&uri, &options).unwrap();
     let mut server = listener.accept().unwrap().unwrap();
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
-    let connections = Sides::one(End::open(connection, Tags::DEFAULT, &io));
+    let connections = Sides::one(End::open(connection, Tags::DEFAULT, &io, None));
     let link = Arc::clone(connections.metadata.link());
     let credit = Credit {
         batches: 4,

@@ -195,7 +195,7 @@ fn begin(name: &str) -> Begun {
         panics,
         host,
     } = connect(name);
-    let metadata = End::open(client, Tags::DEFAULT, &io);
+    let metadata = End::open(client, Tags::DEFAULT, &io, None);
     let window = Credit {
         batches: 16,
         bytes: 12_000,

@@ -37,6 +37,9 @@ pub(super) struct Streams<P, K, B> {
     /// How many of `others` count towards the limit (rule S4).
     running: u32,
     pub(super) limit: StreamLimit,
+    /// At a client: streams of `others` whose request has not left. Requests leave in the order of
+    /// their numbers (rule S2), whatever their hosts do first.
+    unasked: BTreeSet<u32>,
     /// Streams of `others` that may have messages for the transport.
     to_send: BTreeSet<u32>,
     /// Streams of `others` that may have events, or have come to their end.
@@ -77,6 +80,7 @@ impl<P, K, B> Streams<P, K, B> {
             highest: 0,
             running: 0,
             limit: StreamLimit::One,
+            unasked: BTreeSet::new(),
             to_send: BTreeSet::new(),
             to_tell: BTreeSet::new(),
             silent_at: BTreeMap::new(),
@@ -238,15 +242,23 @@ impl<P, K, B> Streams<P, K, B> {
         if self.to_send.is_empty() {
             return None;
         }
-        while let Some(number) = self.to_send.first().copied() {
+        while let Some(number) = self.next_to_send() {
             let numbered = self.others.get_mut(&number);
             if let Some(transmit) = numbered.and_then(|it| it.stream.poll_transmit()) {
+                self.unasked.remove(&number);
                 return Some((number, transmit));
             }
-            self.to_send.pop_first();
+            self.to_send.remove(&number);
             self.settle(number);
         }
         None
+    }
+
+    /// The next stream that may have a message, but for those that wait for an earlier request.
+    fn next_to_send(&self) -> Option<u32> {
+        let earliest = self.unasked.first();
+        let waits = |number: &&u32| self.unasked.contains(number) && earliest != Some(number);
+        self.to_send.iter().find(|number| !waits(number)).copied()
     }
 
     /// The next event of a stream other than the first.
@@ -315,6 +327,24 @@ impl<P, K, B> Session<P, K, B> {
         if limit > 1 && self.streams.limit == StreamLimit::One {
             self.streams.limit = StreamLimit::Offered(limit);
         }
+    }
+
+    /// At a client: the server has answered without STREAMS.
+    pub fn keep_one(&mut self) {
+        if let StreamLimit::Offered(_) = self.streams.limit {
+            self.streams.limit = StreamLimit::One;
+        }
+    }
+
+    /// Whether there are streams, or memory of some, on a connection that carries many.
+    pub fn has_streams(&self) -> bool {
+        !self.streams.is_idle()
+    }
+
+    /// At a client: whether no stream can begin any more.
+    pub fn is_left(&self) -> bool {
+        let may_open = self.ensure_may_open();
+        may_open.is_err_and(|error| error.status() != Status::Busy)
     }
 
     /// How many streams the connection carries at once.
@@ -406,6 +436,7 @@ impl<P, K, B> Session<P, K, B> {
         let number = self.streams.highest.saturating_add(1);
         self.streams.highest = number;
         self.streams.insert(number, Standing::Held);
+        self.streams.unasked.insert(number);
         Ok(number)
     }
 
@@ -416,6 +447,7 @@ impl<P, K, B> Session<P, K, B> {
             && numbered.standing == Standing::Held
         {
             numbered.standing = Standing::Released;
+            self.streams.unasked.remove(&number);
             self.streams.to_tell.insert(number);
         }
     }

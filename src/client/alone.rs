@@ -1,0 +1,43 @@
+//! How many connections of a client have one stream at a time.
+
+use std::sync::Arc;
+
+use foldhash::HashMap;
+use parking_lot::Mutex;
+
+/// The connections with one stream at a time, by URI: those in use, and those kept.
+#[derive(Default)]
+pub(super) struct AloneConnections(Arc<Mutex<HashMap<Arc<str>, usize>>>);
+
+/// The place of such a connection, which goes with it.
+pub(super) struct AlonePlace {
+    all: Arc<Mutex<HashMap<Arc<str>, usize>>>,
+    uri: Arc<str>,
+}
+
+impl AloneConnections {
+    pub(super) fn count(&self, uri: &str) -> usize {
+        self.0.lock().get(uri).copied().unwrap_or(0)
+    }
+
+    /// One more.
+    pub(super) fn add(&self, uri: &Arc<str>) -> AlonePlace {
+        *self.0.lock().entry(Arc::clone(uri)).or_default() += 1;
+        AlonePlace {
+            all: Arc::clone(&self.0),
+            uri: Arc::clone(uri),
+        }
+    }
+}
+
+impl Drop for AlonePlace {
+    fn drop(&mut self) {
+        let mut all = self.all.lock();
+        if let Some(count) = all.get_mut(&self.uri) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.uri);
+            }
+        }
+    }
+}
