@@ -87,9 +87,13 @@ impl ClientCore {
     ) -> Result<Reached<'_>> {
         let mut start = clock::now();
         let dial = dial(options);
-        let shared = key.filter(|_| shares && metadata.uri.extension && !metadata.uri.is_bare);
+        let shared = key.filter(|_| shares && may_share(metadata, options.connections));
+        let way = match options.shares {
+            true => Way::Shared,
+            false => Way::Alone,
+        };
         let (turner, is_reused, opener) = match (shared, key) {
-            (Some(key), _) => self.reach(metadata, key, options.shares, &dial, cancel)?,
+            (Some(key), _) => self.reach(metadata, key, way, &dial, cancel)?,
             (None, key) => match key.and_then(|key| self.reuse(&metadata.uri, key)) {
                 Some(kept) => (kept, true, None),
                 None => (self.connect_alone(metadata, &dial, cancel)?, false, None),
@@ -116,19 +120,19 @@ impl ClientCore {
         })
     }
 
-    /// The connection of a stream: an idle one, or a new one while there may be more, unless the
-    /// stream `shares` from the start; else one that streams share.
+    /// The connection of a stream that goes this `way`: an idle one, or a new one while there may be
+    /// more, or one that streams share.
     fn reach(
         &self,
         uri: &KnownUri,
         key: &ConnectionKey,
-        shares: bool,
+        way: Way,
         dial: &DialOptions,
         cancel: Option<&Cancel>,
     ) -> Result<(Turner<End>, bool, Option<Opener<'_>>)> {
         let most = self.options.connections.max(1);
         let never = self.options.most_idle() == 0;
-        if !shares || never {
+        if way == Way::Alone || never {
             if let Some(kept) = self.reuse(&uri.uri, key) {
                 return Ok((kept, true, None));
             }
@@ -138,7 +142,11 @@ impl ClientCore {
             }
         }
         let until = clock::after(dial.time());
-        match self.shared.place(key, most, until, cancel)? {
+        let place = match way {
+            Way::Guest => self.shared.guest(key).unwrap_or(SharedPlace::Alone),
+            Way::Alone | Way::Shared => self.shared.place(key, most, until, cancel)?,
+        };
+        match place {
             SharedPlace::Guest(guest) => Ok((guest, true, None)),
             SharedPlace::Opener(opener) => {
                 let mut turner = self.connect(&uri.uri, dial, None, cancel)?;
@@ -164,34 +172,49 @@ impl ClientCore {
         self.connect(&uri.uri, dial, Some(place), cancel)
     }
 
-    /// The connection of a stream that this client sends, the time limit of the server's answer,
-    /// and whether the connection is reused.
+    /// The connection of a stream that this client sends. `is_exchange`: the server sends one, too.
     pub(super) fn connection(
         &self,
         uri: &KnownUri,
-        key: &ConnectionKey,
+        (key, is_exchange): (&ConnectionKey, bool),
         options: &PutOptions,
         unexpected_bytes: u64,
         cancel: Option<&Cancel>,
-    ) -> Result<(Turner<End>, AnswerLimit, bool)> {
+    ) -> Result<Reached<'_>> {
         let start = clock::now();
-        let kept = self.reuse(&uri.uri, key);
-        let is_reused = kept.is_some();
         let dial = DialOptions {
             connect_timeout: options.connect_timeout,
             deadline: options.deadline,
             unexpected_bytes,
             kind: key.1,
         };
-        let turner = match kept {
-            Some(kept) => kept,
-            None => self.connect_alone(uri, &dial, cancel)?,
+        let (turner, is_reused, opener) = match may_share(uri, options.connections) {
+            true => {
+                // The first stream of a shared connection has one token.
+                let way = match (options.shares, is_exchange) {
+                    (false, _) => Way::Alone,
+                    (true, true) => Way::Guest,
+                    (true, false) => Way::Shared,
+                };
+                self.reach(uri, key, way, &dial, cancel)?
+            }
+            false => match self.reuse(&uri.uri, key) {
+                Some(kept) => (kept, true, None),
+                None => (self.connect_alone(uri, &dial, cancel)?, false, None),
+            },
         };
-        let answer = AnswerLimit {
-            by: start.saturating_add(options.connect_timeout),
-            timeout: options.connect_timeout,
-        };
-        Ok((turner, answer, is_reused))
+        Ok(Reached {
+            connections: Connections {
+                metadata: turner,
+                data: None,
+            },
+            answer: AnswerLimit {
+                by: start.saturating_add(options.connect_timeout),
+                timeout: options.connect_timeout,
+            },
+            is_reused,
+            opener,
+        })
     }
 
     /// An idle connection of an earlier stream. It may be dead.
@@ -352,6 +375,22 @@ pub(super) struct Reached<'a> {
     pub(super) is_reused: bool,
     /// The connection is to carry many streams.
     pub(super) opener: Option<Opener<'a>>,
+}
+
+/// How a stream goes to its server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// On a connection of its own, while there may be one more.
+    Alone,
+    /// On one that streams share. It may be the first of them.
+    Shared,
+    /// The same, but it is never the first.
+    Guest,
+}
+
+/// Whether streams to the server at this URI, with so many sockets each, may share connections.
+fn may_share(uri: &KnownUri, sockets: u16) -> bool {
+    sockets == 1 && uri.uri.extension && !uri.uri.is_bare
 }
 
 /// What a new connection is made with.

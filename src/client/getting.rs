@@ -58,10 +58,9 @@ impl<'a> Wanted<'a> {
         Ok(wanted)
     }
 
-    /// Whether the stream may share a connection: bodies come to the host, over one socket.
+    /// Whether the stream may share a connection: its bodies come to the host.
     pub(super) fn may_share(&self) -> bool {
-        let to_host = !matches!(self.options.device, Target::Cuda(_)) && self.gpus.is_empty();
-        to_host && self.options.connections == 1
+        !matches!(self.options.device, Target::Cuda(_)) && self.gpus.is_empty()
     }
 
     /// The URI for metadata, and one for bodies if that is another.

@@ -195,7 +195,10 @@ impl Client {
                 descriptor: descriptor.to_vec(),
                 described: (schema, device_type),
                 due,
-                options: own.clone(),
+                options: PutOptions {
+                    shares: true,
+                    ..own.clone()
+                },
                 answers: answers.cloned(),
                 cancel: (request, cancel.cloned()),
                 redirects: None,

@@ -143,6 +143,8 @@ pub struct PutOptions {
     pub compression: Option<Compression>,
     /// Connections for the stream, if the transport can split bodies.
     pub connections: u16,
+    /// As [`GetOptions::shares`].
+    pub shares: bool,
     /// As [`GetOptions::checksums`].
     pub checksums: bool,
 }
@@ -158,6 +160,7 @@ impl Default for PutOptions {
             body: BodyPolicy::default(),
             compression: None,
             connections: 1,
+            shares: false,
             checksums: false,
         }
     }

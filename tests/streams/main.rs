@@ -35,6 +35,7 @@ mod putting;
 mod requests;
 mod selecting;
 mod serving;
+mod sharing;
 mod threads;
 mod windows;
 

@@ -9,7 +9,7 @@ use crate::arrow::decode::DecodeOptions;
 use crate::arrow::{EncodeOptions, OwnedSchema, copy_schema};
 use crate::cancel::Cancel;
 use crate::client::asking::ensure_secrets_are_safe;
-use crate::client::core::ClientCore;
+use crate::client::core::{ClientCore, Reached};
 use crate::client::pool::ConnectionKind;
 use crate::client::uris::KnownUri;
 use crate::client::{GetOptions, PutOptions};
@@ -22,8 +22,8 @@ use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::proto::{
     AnswerLimit, BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_HEADERS, FEATURE_IN_PLACE,
-    FEATURE_PENDING, FEATURE_REPEAT, FEATURE_RETURN, Headers, PutProgress, PutStage,
-    ReceiverConfig, Request, Role, SideConfig, StreamInfo, Timestamp, VERSION, Verb,
+    FEATURE_PENDING, FEATURE_REPEAT, FEATURE_RETURN, FEATURE_STREAMS, Headers, PutProgress,
+    PutStage, ReceiverConfig, Request, Role, SideConfig, StreamInfo, Timestamp, VERSION, Verb,
 };
 
 /// What a client asks a server to take. With `answers` the server sends a stream too (rule Q5).
@@ -66,8 +66,15 @@ impl WantedPut<'_> {
         };
         let key = (Arc::clone(&self.uri.name), kind);
         let window = answers.map_or(0, |answers| answers.window.bytes);
-        let (mut turner, limit, is_reused) =
-            client.connection(self.uri, &key, options, window, cancel)?;
+        let wanted = (&key, answers.is_some());
+        let reached = client.connection(self.uri, wanted, options, window, cancel)?;
+        let Reached {
+            connections,
+            answer: limit,
+            is_reused,
+            opener,
+        } = reached;
+        let mut turner = connections.metadata;
         let link = turner.stream();
         if !options.send_secrets
             && let Err(error) = ensure_secrets_are_safe(&options.headers, [&*link])
@@ -76,7 +83,11 @@ impl WantedPut<'_> {
             client.keep(&link, &key);
             return Err(error);
         }
-        let request = self.request(client.next_id()?, link.profile().is_ordered);
+        let mut request = self.request(client.next_id()?, link.profile().is_ordered);
+        request.number = link.number();
+        if opener.is_some() || turner.is_guest() {
+            request.features |= FEATURE_STREAMS | FEATURE_RETURN;
+        }
         let answers = match answers {
             Some(answers) => Some(read_answers(&mut turner, self.uri, &request, answers)?),
             None => None,
@@ -124,6 +135,14 @@ impl WantedPut<'_> {
                 false => put.production.start(schema, device_type).map(|()| None),
             });
         let failure = asked.map(|unsent| put.unsent = unsent).err();
+        if let Some(opener) = opener.filter(|_| failure.is_none()) {
+            match put.production.wait_for_streams(Some(limit.by)) {
+                Ok(true) => opener.opened(&put.link),
+                Ok(false) => opener.refused(),
+                // The wait for the answer says it again.
+                Err(_) => {}
+            }
+        }
         Ok(AskedPut {
             put,
             answers,

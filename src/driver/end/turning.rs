@@ -36,7 +36,8 @@ impl Turn for End {
         let soon = self.session.first().has_request()
             || self.begins()
             || self.unread.is_polled()
-            || self.reads_soon();
+            || self.reads_soon()
+            || self.has_unwritten_of_many();
         self.wants_and(soon)
     }
 
@@ -301,6 +302,13 @@ impl End {
             }
         }
         soon || self.attached.ready() > 0
+    }
+
+    /// Whether one of many streams has queued messages that are to leave with those that follow: the
+    /// next turn writes them, whichever stream they are of.
+    fn has_unwritten_of_many(&self) -> bool {
+        let waits = self.writes == Writes::Later && self.connection.traffic().queued > 0;
+        self.session.is_many() && waits
     }
 
     /// Whether there may be messages of which no event tells, and that may be read.

@@ -3,7 +3,7 @@
 use super::production::Production;
 use crate::driver::end::End;
 use crate::error::Result;
-use crate::proto::{PutProgress, Request, Timestamp};
+use crate::proto::{PutProgress, PutStage, Request, Timestamp};
 
 impl Production {
     /// Asks the server to take the stream. [`start`](Self::start) sends the schema (rule Q3).
@@ -45,6 +45,37 @@ impl Production {
             Ok(found.is_some())
         })?;
         found.ok_or_else(|| crate::error::Error::timeout("the server has not answered"))
+    }
+
+    /// Whether the connection of a stream that was asked for first carries many streams, which it
+    /// then does: the stream becomes a guest. Waits for the server's first word.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait_for_answer`](Self::wait_for_answer).
+    pub fn wait_for_streams(&mut self, deadline: Option<Timestamp>) -> Result<bool> {
+        let mut is_many = false;
+        self.wait_until(deadline, |this| {
+            let turner = this.outlets.first().and_then(|it| it.turner.as_ref());
+            is_many = turner.is_some_and(|it| it.link().inspect(|end| end.session.is_many()));
+            let heard = |put: &mut PutProgress| (put.stage > PutStage::Asked).then_some(());
+            let is_heard = this.progress(heard).is_some();
+            if !is_many && !is_heard {
+                this.advance()?;
+                for outlet in &this.outlets {
+                    outlet.room.ensure_streaming()?;
+                }
+            }
+            Ok(is_many || is_heard)
+        })?;
+        let first = self.outlets.first_mut();
+        if let Some(turner) = first.and_then(|it| it.turner.as_mut()) {
+            match is_many {
+                true => turner.become_guest(),
+                false => turner.step(|end, _| end.session.keep_one()),
+            }
+        }
+        Ok(is_many)
     }
 
     /// Waits until a batch may be pushed, or the server has said what `find` looks for.

@@ -225,6 +225,18 @@ impl<P, K, B> SessionStream<P, K, B> {
         }
     }
 
+    /// Fails if more has come of a stream than its host may leave unread before it decides. Rule S3:
+    /// a connection with many streams is read whatever one host does.
+    pub(super) fn ensure_not_ahead(&self) -> Result<()> {
+        match self.early.is_full() {
+            // Rule Q3.
+            true => Err(Error::protocol(
+                "the client goes on with a stream before the server has answered its request",
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// Drops a message of a stream that nobody reads.
     fn drop_message(&mut self, message: &StreamMessage<&[u8], B>) {
         if self.is_server()

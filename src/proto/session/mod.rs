@@ -268,8 +268,12 @@ impl<P, K, B> Session<P, K, B> {
                 return Ok(Handled::Done);
             }
         };
+        let is_many = self.is_many();
         let stream = (self.streams.at(number)?).ok_or_else(|| ended(number))?;
         stream.deliver(now, message, held)?;
+        if is_many {
+            stream.ensure_not_ahead()?;
+        }
         let expected = stream.take_expected();
         Ok(expected.map_or(Handled::Done, Handled::Expect))
     }

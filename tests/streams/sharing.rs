@@ -1,0 +1,427 @@
+//! Many streams on one connection (section S).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use dipc::cancel::Cancel;
+use dipc::client::{Answer, Client, ClientOptions, GetOptions, NextBatch, Pending, Stream};
+use dipc::error::{Error, Status};
+use dipc::proto::Verb;
+use dipc::server::{ServerHandle, ServerOptions, ServerRequest};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::common::{FnProvider, batch, counting, export, export_schema, read_all, schema};
+use crate::{SUBJECTS, Subject, eventually, serve, server};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// The transports that keep the order of messages, whose streams share connections.
+fn subjects() -> impl Iterator<Item = Subject> {
+    let shares = |it: &Subject| it.scheme != "ucx" && it.connections == 1;
+    SUBJECTS.into_iter().filter(shares)
+}
+
+fn many(most: u32) -> ServerOptions {
+    ServerOptions {
+        max_streams: 2000,
+        max_streams_per_connection: Some(most),
+        ..ServerOptions::default()
+    }
+}
+
+fn client(connections: usize) -> Client {
+    let options = ClientOptions {
+        connections,
+        ..ClientOptions::default()
+    };
+    Client::new(options).unwrap()
+}
+
+fn ask(client: &Client, uri: &str, ticket: &[u8], options: &GetOptions) -> Pending {
+    (client.start(Verb::Get, &[uri], ticket, options, None)).unwrap()
+}
+
+/// Waits for the answer.
+fn stream(pending: &Pending) -> Result<Stream, Error> {
+    loop {
+        match pending.try_answer(|_| true)? {
+            Some(Answer::Stream(stream)) => return Ok(*stream),
+            Some(_) => panic!("an answer of another kind"),
+            None => {
+                let fd = pending.fd();
+                let time = Timespec::try_from(SOON).unwrap();
+                let mut polled = [PollFd::new(&fd, PollFlags::IN)];
+                assert!(
+                    poll(&mut polled, Some(&time)).unwrap() > 0,
+                    "no answer came"
+                );
+            }
+        }
+    }
+}
+
+fn collect(server: &ServerHandle, count: usize) -> Vec<ServerRequest> {
+    let next = |_| server.next_request(Some(SOON), None).unwrap().unwrap();
+    (0..count).map(next).collect()
+}
+
+fn begin(request: &ServerRequest) {
+    request.start(&export_schema(&schema()), 1).unwrap();
+}
+
+fn push(request: &ServerRequest, number: i64) -> Result<(), Error> {
+    let pushed = request.push(export(&batch(number, 10)), None, Some(SOON));
+    pushed.map_err(|(error, _)| error)
+}
+
+/// Rules S1 to S3: streams that nobody waits for alone share one connection, from the first one on.
+/// Each gets its own table, from a provider and from a published one, and the connection is idle
+/// afterwards.
+#[test]
+fn streams_share_a_connection() {
+    for subject in subjects() {
+        let (server, uri) = server(subject, many(1000));
+        serve(&server, "t", counting(20, 1_000));
+        let batches: Vec<_> = (0..20).map(|at| batch(at * 100, 100)).collect();
+        let arrays = batches.iter().map(export).collect();
+        let published = server.publish(b"p", export_schema(&schema()), arrays);
+        published.map_err(|(error, _)| error).unwrap();
+        let client = client(8);
+        for _ in 0..2 {
+            let options = subject.options();
+            let ticket = |at| if at % 2 == 0 { b"t" } else { b"p" };
+            let asked: Vec<_> = (0..100)
+                .map(|at| ask(&client, &uri, ticket(at), &options))
+                .collect();
+            let streams = asked.iter().map(|pending| stream(pending).unwrap());
+            for (at, mut stream) in streams.enumerate() {
+                let read = read_all(&mut stream).unwrap();
+                match at % 2 {
+                    0 => assert_eq!(read, all_of(20, 1_000)),
+                    _ => assert_eq!(read, batches),
+                }
+            }
+        }
+        assert_eq!(client.stats().connections_made, 1, "{}", subject.scheme);
+        assert_eq!(server.stats().streams_served, 200);
+        eventually("no stream is left", || server.stats().streams_active == 0);
+        assert_eq!(server.stats().lent_outstanding, 0);
+    }
+}
+
+/// What [`counting`] gives.
+fn all_of(count: i64, rows: usize) -> Vec<arrow::array::RecordBatch> {
+    let mut stream = dipc_stream(count, rows);
+    read_all(&mut stream).unwrap()
+}
+
+fn dipc_stream(count: i64, rows: usize) -> impl dipc::arrow::stream::ArrayReader {
+    let batches = (0..count).map(move |at| Ok(batch(at * rows as i64, rows)));
+    dipc::arrow::stream::DeviceStreamReader::new(crate::common::stream_of(schema(), batches))
+}
+
+/// `ClientOptions::connections`: streams that threads wait for have connections of their own, up to
+/// the last one, which the others share.
+#[test]
+fn threads_share_past_the_limit() {
+    for subject in subjects() {
+        let (server, uri) = server(subject, many(1000));
+        server.serve_pull(b"t").unwrap();
+        let client = client(3);
+        thread::scope(|scope| {
+            let readers: Vec<_> = (0..10)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let asked = client.get(&[&uri], b"t", &subject.options(), None);
+                        read_all(&mut asked.unwrap()).unwrap()
+                    })
+                })
+                .collect();
+            let requests = collect(&server, 10);
+            assert_eq!(client.stats().connections_made, 3, "{}", subject.scheme);
+            for (at, request) in requests.iter().enumerate() {
+                begin(request);
+                push(request, at as i64).unwrap();
+                request.finish(Some(SOON)).unwrap();
+            }
+            let read = readers.into_iter().map(|it| it.join().unwrap());
+            let firsts = read.map(|batches| format!("{:?}", batches[0].column(0)));
+            assert_eq!(firsts.collect::<BTreeSet<_>>().len(), 10);
+        });
+    }
+}
+
+/// A server that takes one stream at a time, and one that is asked to, get a connection for each.
+#[test]
+fn a_server_may_take_one_stream_at_a_time() {
+    for subject in subjects() {
+        let (server, uri) = server(subject, many(1));
+        server.serve_pull(b"t").unwrap();
+        let client = client(2);
+        let asked: Vec<_> = (0..5)
+            .map(|_| ask(&client, &uri, b"t", &subject.options()))
+            .collect();
+        for request in collect(&server, 5) {
+            begin(&request);
+            push(&request, 7).unwrap();
+            request.finish(Some(SOON)).unwrap();
+        }
+        for pending in &asked {
+            let read = read_all(&mut stream(pending).unwrap()).unwrap();
+            assert_eq!(read, [batch(7, 10)]);
+        }
+        assert_eq!(client.stats().connections_made, 5, "{}", subject.scheme);
+    }
+}
+
+/// Rule S4: past the limit of a connection the client opens the next, past its own limit it is
+/// busy, and a request with a deadline waits until a stream ends.
+#[test]
+fn a_full_connection_is_waited_for() {
+    for subject in subjects() {
+        let (server, uri) = server(subject, many(2));
+        server.serve_pull(b"t").unwrap();
+        let client = client(2);
+        let options = subject.options();
+        let asked: Vec<_> = (0..4).map(|_| ask(&client, &uri, b"t", &options)).collect();
+        let mut requests = collect(&server, 4);
+        assert_eq!(client.stats().connections_made, 2, "{}", subject.scheme);
+        let error = stream(&ask(&client, &uri, b"t", &options)).err().unwrap();
+        assert_eq!(error.status(), Status::Busy, "{error}");
+        assert!(
+            error.text().contains("max_streams_per_connection"),
+            "{error}"
+        );
+        let patient = GetOptions {
+            deadline: Some(SOON),
+            ..options
+        };
+        let waiting = ask(&client, &uri, b"t", &patient);
+        let ended = requests.remove(0);
+        begin(&ended);
+        ended.finish(Some(SOON)).unwrap();
+        drop(ended);
+        // The client's place is free once its consumer has the end.
+        let mut over = BTreeSet::new();
+        while over.is_empty() {
+            for (at, pending) in asked.iter().enumerate() {
+                if let Ok(Some(Answer::Stream(mut ended))) = pending.try_answer(|_| true) {
+                    assert!(read_all(&mut *ended).unwrap().is_empty());
+                    over.insert(at);
+                }
+            }
+            thread::yield_now();
+        }
+        requests.extend(collect(&server, 1));
+        for request in &requests {
+            begin(request);
+            request.finish(Some(SOON)).unwrap();
+        }
+        assert!(read_all(&mut stream(&waiting).unwrap()).unwrap().is_empty());
+        assert_eq!(client.stats().connections_made, 2);
+    }
+}
+
+/// Rule S7, design.md, "Failure is per stream": streams that are refused, failed, cancelled, left
+/// and never read leave the others of their connection right.
+#[test]
+fn one_of_many_may_fail() {
+    for subject in subjects() {
+        let (server, uri) = server(subject, many(1000));
+        server.serve_pull(b"t").unwrap();
+        let client = client(8);
+        let options = GetOptions {
+            window: dipc::proto::Credit {
+                batches: 4,
+                bytes: 1 << 20,
+            },
+            ..subject.options()
+        };
+        let tokens: Vec<_> = (0..60).map(|_| Cancel::new().unwrap()).collect();
+        let asked: Vec<_> = (tokens.iter())
+            .map(|token| client.start(Verb::Get, &[&uri], b"t", &options, Some(token)))
+            .map(Result::unwrap)
+            .collect();
+        let requests = collect(&server, 60);
+        let refused = requests.iter().step_by(6);
+        refused.for_each(|request| request.fail(Status::NotFound.code(), "not here"));
+        let begun = requests.iter().enumerate().filter(|(at, _)| at % 6 > 0);
+        begun.for_each(|(_, request)| begin(request));
+        let mut streams: Vec<_> = asked.iter().map(stream).collect();
+        let refused = streams.extract_if(.., |asked| asked.is_err());
+        let refused: Vec<_> = refused.map(|asked| asked.err().unwrap()).collect();
+        assert_eq!(refused.len(), 10, "{}", subject.scheme);
+        assert!(
+            refused
+                .iter()
+                .all(|error| error.status() == Status::NotFound)
+        );
+        let mut streams: Vec<_> = streams.into_iter().map(Result::unwrap).collect();
+        // One fails, one is left by its consumer, one is never read, and two come whole.
+        let never_read: Vec<_> = streams.drain(..10).collect();
+        streams.truncate(40);
+        drop(streams.drain(..10));
+        let begun: Vec<_> = (requests.iter().enumerate())
+            .filter(|(at, _)| at % 6 > 0)
+            .map(|(_, request)| request)
+            .collect();
+        thread::scope(|scope| {
+            for (at, request) in begun.into_iter().enumerate() {
+                scope.spawn(move || {
+                    for number in 0..20 {
+                        // Those that nobody reads have no room, and others are cancelled.
+                        let pushed =
+                            request.push(export(&batch(number, 10)), None, Some(SOON / 10));
+                        if pushed.is_err() || (number == 10 && at % 5 == 0) {
+                            request.fail(Status::Provider.code(), "it is enough");
+                            return;
+                        }
+                    }
+                    let _ = request.finish(Some(SOON));
+                });
+            }
+            let mut whole = 0;
+            for mut stream in streams.drain(..) {
+                match read_all(&mut stream) {
+                    Ok(batches) => {
+                        let expected: Vec<_> = (0..20).map(|at| batch(at, 10)).collect();
+                        assert_eq!(batches, expected);
+                        whole += 1;
+                    }
+                    Err(error) => assert!(error.text().contains("it is enough"), "{error}"),
+                }
+            }
+            assert!((20..30).contains(&whole), "{whole} of 30 have come whole");
+        });
+        drop((never_read, requests));
+        assert_eq!(client.stats().connections_made, 1);
+        eventually("no stream is left", || server.stats().streams_active == 0);
+        // The connection serves on.
+        let pending = ask(&client, &uri, b"t", &options);
+        let request = collect(&server, 1).remove(0);
+        begin(&request);
+        request.finish(Some(SOON)).unwrap();
+        assert!(read_all(&mut stream(&pending).unwrap()).unwrap().is_empty());
+        assert_eq!(client.stats().connections_made, 1);
+    }
+}
+
+/// Rule S7: the end of the connection ends each of its streams with one status and text, and the
+/// next stream finds a new connection.
+#[test]
+fn a_cut_connection_ends_each_stream() {
+    for subject in subjects() {
+        let (server, uri) = server(subject, many(1000));
+        server.serve_pull(b"t").unwrap();
+        let client = client(8);
+        let options = subject.options();
+        let asked: Vec<_> = (0..100)
+            .map(|_| ask(&client, &uri, b"t", &options))
+            .collect();
+        let requests = collect(&server, 100);
+        for request in &requests {
+            begin(request);
+            push(request, 1).unwrap();
+        }
+        let mut streams: Vec<_> = asked.iter().map(|it| stream(it).unwrap()).collect();
+        drop(requests);
+        let stopping = server.stop(Duration::ZERO);
+        assert!(stopping.is_ok(), "{stopping:?}");
+        let mut texts = BTreeSet::new();
+        for stream in &mut streams {
+            let error = read_all(stream).unwrap_err();
+            texts.insert(format!("{:?}: {}", error.status(), error.text()));
+        }
+        assert_eq!(texts.len(), 1, "{texts:?}");
+    }
+}
+
+/// Rule S10: one thread of the host reads a thousand streams of one connection, which another
+/// thread of the host serves.
+#[test]
+fn no_stream_needs_a_thread() {
+    for subject in subjects() {
+        let (server, uri) = server(subject, many(2000));
+        server.serve_pull(b"t").unwrap();
+        let client = client(8);
+        let options = subject.options();
+        let count = 1000;
+        let asked: Vec<_> = (0..count)
+            .map(|_| ask(&client, &uri, b"t", &options))
+            .collect();
+        let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+        let requests = collect(&server, count);
+        let before = threads();
+        requests.iter().for_each(begin);
+        let mut streams: Vec<_> = asked.iter().map(|it| stream(it).unwrap()).collect();
+        for round in 0..3 {
+            for request in &requests {
+                push(request, round).unwrap();
+            }
+            for stream in &mut streams {
+                while matches!(stream.try_next().unwrap(), NextBatch::NotYet) {
+                    let fd = stream.fd().unwrap();
+                    let time = Timespec::try_from(SOON).unwrap();
+                    assert!(poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&time)).unwrap() > 0);
+                }
+            }
+        }
+        // Other tests have threads as well.
+        assert!(threads() < before + count / 2, "{} threads", threads());
+        for request in &requests {
+            request.finish(Some(SOON)).unwrap();
+        }
+        for stream in &mut streams {
+            assert!(read_all(stream).unwrap().is_empty());
+        }
+        assert_eq!(client.stats().connections_made, 1, "{}", subject.scheme);
+    }
+}
+
+/// Promise of `dipc_client_options_set_max_idle`: where no connection is kept, none is shared.
+#[test]
+fn connections_that_are_not_kept_are_not_shared() {
+    for subject in subjects() {
+        let (server, uri) = server(subject, many(1000));
+        serve(&server, "t", counting(2, 10));
+        let options = ClientOptions {
+            max_idle: 0,
+            ..ClientOptions::default()
+        };
+        let client = Client::new(options).unwrap();
+        for _ in 0..3 {
+            let pending = ask(&client, &uri, b"t", &subject.options());
+            assert_eq!(read_all(&mut stream(&pending).unwrap()).unwrap().len(), 2);
+        }
+        assert_eq!(client.stats().connections_made, 3, "{}", subject.scheme);
+    }
+}
+
+/// A provider that thinks for longer than the client waits for a first word is waited for: the
+/// client hears that its request was read.
+#[test]
+fn slow_providers_are_waited_for() {
+    for subject in subjects() {
+        let (server, uri) = server(subject, many(1000));
+        let think = |_: &ServerRequest| {
+            thread::sleep(Duration::from_millis(600));
+            Ok(crate::common::stream_of(
+                schema(),
+                std::iter::once(Ok(batch(1, 10))),
+            ))
+        };
+        serve(&server, "t", Box::new(FnProvider(think)));
+        let client = Arc::new(client(8));
+        let options = GetOptions {
+            connect_timeout: Duration::from_millis(300),
+            ..subject.options()
+        };
+        let asked: Vec<_> = (0..8).map(|_| ask(&client, &uri, b"t", &options)).collect();
+        for pending in &asked {
+            let read = read_all(&mut stream(pending).unwrap()).unwrap();
+            assert_eq!(read, [batch(1, 10)]);
+        }
+    }
+}
