@@ -1689,6 +1689,22 @@ dipc_status dipc_client_options_set_idle_timeout_ns(struct dipc_client_options *
                                                     struct dipc_error **error);
 
 /**
+ * Sets how many connections to one server the client has at most, if the server takes many streams
+ * on one. A stream that a thread waits for has a connection to itself while there may be one more
+ * beside the one that streams share. Past that, and for every stream that is polled, asynchronous
+ * or a part of a table, streams share one; the next is opened once the first carries as many as the
+ * server takes. Default: 8. For other servers this is no limit.
+ *
+ * @param options      Options to change; exclusive during the call.
+ * @param connections  Connections; at least 1, where all streams share.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+ */
+dipc_status dipc_client_options_set_connections(struct dipc_client_options *options,
+                                                size_t connections,
+                                                struct dipc_error **error);
+
+/**
  * Sets how many idle connections are kept for each server URI. Beyond that number the least
  * recently used connection closes. Default: 8.
  *
@@ -3938,6 +3954,20 @@ dipc_status dipc_server_options_set_max_connections_per_peer(struct dipc_server_
 dipc_status dipc_server_options_set_max_streams_per_peer(struct dipc_server_options *options,
                                                          size_t max_streams,
                                                          struct dipc_error **error);
+
+/**
+ * Sets how many streams one connection may carry at once, of clients that have many on one. A
+ * client with more opens another connection. Default: max_streams. With 1, each stream has a
+ * connection.
+ *
+ * @param options      Options to change; exclusive during the call.
+ * @param max_streams  Streams; at least 1.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+ */
+dipc_status dipc_server_options_set_max_streams_per_connection(struct dipc_server_options *options,
+                                                               size_t max_streams,
+                                                               struct dipc_error **error);
 
 /**
  * Sets how long a stream may wait for its client while other clients find no place for theirs: for

@@ -43,6 +43,16 @@ func WithMaxIdle(connections uint) ClientOption {
 	}}
 }
 
+// WithConnections sets how many connections to one server the client has at most, if the server takes
+// many streams on one. Past that, and for streams that are polled, asynchronous or parts of a table from
+// the start, streams share one. Default 8.
+func WithConnections(connections uint) ClientOption {
+	return ClientOption{func(o *C.dipc_client_options) error {
+		var failure *C.dipc_error
+		return check(C.dipc_client_options_set_connections(o, C.size_t(connections), &failure), failure)
+	}}
+}
+
 // WithClientTransport sets what only one transport knows, as "ucx.TLS" to "tcp".
 func WithClientTransport(name, value string) ClientOption {
 	return ClientOption{func(o *C.dipc_client_options) error {

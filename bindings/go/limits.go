@@ -30,6 +30,14 @@ func WithMaxStreamsPerPeer(streams int) ServerOption {
 	})
 }
 
+// WithMaxStreamsPerConnection sets how many streams one connection may carry at once, of clients that
+// have many on one. Default: as [WithMaxStreams]. With 1, each stream has a connection.
+func WithMaxStreamsPerConnection(streams int) ServerOption {
+	return atLeastOne("stream", streams, func(o *C.dipc_server_options, n C.size_t, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_server_options_set_max_streams_per_connection(o, n, failure)
+	})
+}
+
 // WithMaxRequestBytes sets how much memory requests of more than 64 KiB may take together before they
 // have come whole. A client whose request does not fit is disconnected. Default 64 MiB.
 func WithMaxRequestBytes(bytes uint64) ServerOption {

@@ -79,6 +79,8 @@ struct ServerOptions {
   /// Connections, and streams at once, of one other machine or of one other user of this machine.
   std::optional<std::size_t> max_connections_per_peer = {};
   std::optional<std::size_t> max_streams_per_peer = {};
+  /// Streams at once of one connection, of clients that have many on one.
+  std::optional<std::size_t> max_streams_per_connection = {};
   /// Bytes of long requests, of all clients together, that have come in part.
   std::optional<std::uint64_t> max_request_bytes = {};
   /// How long a stream may wait for its client while others want its place; here and below
@@ -111,6 +113,8 @@ struct ClientOptions {
   std::optional<bool> any_user = {};  ///< Trusts servers of every user of this machine.
   std::optional<std::chrono::nanoseconds> idle_timeout = {};  ///< A connection without a stream is kept.
   std::optional<std::size_t> max_idle = {};  ///< Connections without a stream kept for each server.
+  /// Connections to one server that takes many streams on one: past that streams share.
+  std::optional<std::size_t> connections = {};
   std::optional<Identity> tls = {};          ///< The client's certificate, for servers that ask.
   std::optional<std::string> tls_ca = {};    ///< A PEM file of authorities; otherwise the system's.
   /// The name that a server's certificate must have; otherwise the host of the URI.
@@ -278,6 +282,8 @@ inline Result<Handle<dipc_server_options, dipc_server_options_free>> build(
       .set(options.max_connections, dipc_server_options_set_max_connections)
       .set(options.max_connections_per_peer, dipc_server_options_set_max_connections_per_peer)
       .set(options.max_streams_per_peer, dipc_server_options_set_max_streams_per_peer)
+      .set(options.max_streams_per_connection,
+           dipc_server_options_set_max_streams_per_connection)
       .set(options.max_request_bytes, dipc_server_options_set_max_request_bytes)
       .set(options.credit_timeout, dipc_server_options_set_credit_timeout_ns)
       .set(options.handshake_timeout, dipc_server_options_set_handshake_timeout_ns)
@@ -316,6 +322,7 @@ inline auto build(const ClientOptions& options) {
       .set(options.any_user, dipc_client_options_set_any_user)
       .set(options.idle_timeout, dipc_client_options_set_idle_timeout_ns)
       .set(options.max_idle, dipc_client_options_set_max_idle)
+      .set(options.connections, dipc_client_options_set_connections)
       .set_identity(options.tls, dipc_client_options_set_tls)
       .set_text(options.tls_ca, dipc_client_options_set_tls_ca)
       .set_text(options.tls_server_name, dipc_client_options_set_tls_server_name)

@@ -62,6 +62,14 @@ impl ClientBuilder {
         self
     }
 
+    /// Most connections to one server that takes many streams on one. A reader that a thread waits
+    /// for has a connection to itself while there may be one more beside the one that streams
+    /// share; asynchronous streams and parts share from the start. Default: 8.
+    pub fn connections(mut self, count: usize) -> Self {
+        self.0.connections = count.max(1);
+        self
+    }
+
     /// The authorities, as a PEM file, whose certificates a server may have. Default: the system's.
     pub fn tls_ca(mut self, file: impl Into<PathBuf>) -> Self {
         self.0.tls = self.0.tls.with(|files| files.ca = Some(file.into()));

@@ -94,6 +94,13 @@ impl ServerBuilder {
         self
     }
 
+    /// Most streams that one connection carries at once, of clients that have many on one. Default:
+    /// [`max_streams`](Self::max_streams). With 1, each stream has a connection.
+    pub fn max_streams_per_connection(mut self, count: u32) -> Self {
+        self.0.max_streams_per_connection = Some(count.max(1));
+        self
+    }
+
     /// Most streams with providers, also of clients that have gone. Default: `max_streams` and 64
     /// more.
     pub fn max_providers(mut self, count: usize) -> Self {

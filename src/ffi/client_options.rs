@@ -132,6 +132,41 @@ pub unsafe extern "C" fn dipc_client_options_set_idle_timeout_ns(
     unsafe { guard_mut(options, error, body) }
 }
 
+/// Sets how many connections to one server the client has at most, if the server takes many streams
+/// on one. A stream that a thread waits for has a connection to itself while there may be one more
+/// beside the one that streams share. Past that, and for every stream that is polled, asynchronous
+/// or a part of a table, streams share one; the next is opened once the first carries as many as the
+/// server takes. Default: 8. For other servers this is no limit.
+///
+/// @param options      Options to change; exclusive during the call.
+/// @param connections  Connections; at least 1, where all streams share.
+/// @param error        May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_client_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_client_options_set_connections(
+    options: *mut dipc_client_options,
+    connections: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    let body = |options: &mut dipc_client_options| {
+        if connections == 0 {
+            return Err(Error::invalid_argument(
+                "connections is 0: no server could be asked",
+            ));
+        }
+        options.inner.connections = connections;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
+    unsafe { guard_mut(options, error, body) }
+}
+
 /// Sets how many idle connections are kept for each server URI. Beyond that number the least
 /// recently used connection closes. Default: 8.
 ///

@@ -93,6 +93,35 @@ pub unsafe extern "C" fn dipc_server_options_set_max_streams_per_peer(
     unsafe { guard_mut(options, error, body) }
 }
 
+/// Sets how many streams one connection may carry at once, of clients that have many on one. A
+/// client with more opens another connection. Default: max_streams. With 1, each stream has a
+/// connection.
+///
+/// @param options      Options to change; exclusive during the call.
+/// @param max_streams  Streams; at least 1.
+/// @param error        May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_max_streams_per_connection(
+    options: *mut dipc_server_options,
+    max_streams: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    let body = |options: &mut dipc_server_options| {
+        let given = some(max_streams, "max_streams_per_connection")?;
+        options.inner.max_streams_per_connection = Some(u32::try_from(given).unwrap_or(u32::MAX));
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
+    // writable.
+    unsafe { guard_mut(options, error, body) }
+}
+
 /// Sets how long a stream may wait for its client while other clients find no place for theirs: for
 /// the client to take batches, or to send the next batch of a put that the host waits for. Then the
 /// stream fails with DIPC_ERR_TIMEOUT, and its connection ends. While there are places for all, a

@@ -228,6 +228,7 @@ static void options(void) {
   NULLS("options", dipc_server_options_set_max_connections(NULL, 1, &error_));
   NULLS("options", dipc_server_options_set_max_connections_per_peer(NULL, 1, &error_));
   NULLS("options", dipc_server_options_set_max_streams_per_peer(NULL, 1, &error_));
+  NULLS("options", dipc_server_options_set_max_streams_per_connection(NULL, 1, &error_));
   NULLS("options", dipc_server_options_set_credit_timeout_ns(NULL, 1, &error_));
   NULLS("options", dipc_server_options_set_max_request_bytes(NULL, 1, &error_));
   NULLS("options", dipc_server_options_set_handshake_timeout_ns(NULL, 1, &error_));
@@ -246,6 +247,7 @@ static void options(void) {
   NULLS("options", dipc_client_options_set_any_user(NULL, true, &error_));
   NULLS("options", dipc_client_options_set_idle_timeout_ns(NULL, 0, &error_));
   NULLS("options", dipc_client_options_set_max_idle(NULL, 0, &error_));
+  NULLS("options", dipc_client_options_set_connections(NULL, 1, &error_));
   NULLS("options", dipc_client_options_set_transport(NULL, "ucx.TLS", "tcp", &error_));
   dipc_client_options_free(NULL);
   NULLS("out", dipc_get_options_new(NULL, &error_));

@@ -21,7 +21,7 @@ use crate::{SHM, SUBJECTS, Subject, client, eventually, serve, server};
 
 const HOST: i32 = 1;
 
-struct Deciding<F>(F);
+pub(crate) struct Deciding<F>(pub(crate) F);
 
 impl<F: Fn(&ServerRequest) -> Result<()> + Send + Sync + 'static> Authorizer for Deciding<F> {
     fn authorize(&self, request: &ServerRequest) -> Result<()> {

@@ -1,18 +1,24 @@
 //! Many streams on one connection (section S).
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use dipc::cancel::Cancel;
 use dipc::client::{Answer, Client, ClientOptions, GetOptions, NextBatch, Pending, Stream};
 use dipc::error::{Error, Status};
-use dipc::proto::Verb;
-use dipc::server::{ServerHandle, ServerOptions, ServerRequest};
+use dipc::proto::{
+    Credit, ExpectedBody, FEATURE_RETURN, FEATURE_STREAMS, Header, Prefix, PrefixKind, Request,
+    Tags, Verb,
+};
+use dipc::server::{ServerHandle, ServerOptions, ServerRequest, SharedAuthorizer};
+use dipc::transport::{Incoming, Outgoing, Payload};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::authorizing::Deciding;
 use crate::common::{FnProvider, batch, counting, export, export_schema, read_all, schema};
+use crate::hostile_puts::Raw;
 use crate::{SUBJECTS, Subject, eventually, serve, server};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -76,8 +82,8 @@ fn push(request: &ServerRequest, number: i64) -> Result<(), Error> {
     pushed.map_err(|(error, _)| error)
 }
 
-/// Rules S1 to S3: streams that nobody waits for alone share one connection, from the first one on.
-/// Each gets its own table, from a provider and from a published one, and the connection is idle
+/// Rules S1 to S3, S6: streams that nobody waits for alone share one connection, from the first one
+/// on, and its memory. Each gets its own table, from a provider and from a published one, and the connection is idle
 /// afterwards.
 #[test]
 fn streams_share_a_connection() {
@@ -233,7 +239,7 @@ fn one_of_many_may_fail() {
         server.serve_pull(b"t").unwrap();
         let client = client(8);
         let options = GetOptions {
-            window: dipc::proto::Credit {
+            window: Credit {
                 batches: 4,
                 bytes: 1 << 20,
             },
@@ -424,4 +430,99 @@ fn slow_providers_are_waited_for() {
             assert_eq!(read, [batch(1, 10)]);
         }
     }
+}
+
+/// Rule S9: the host decides about each stream of a connection.
+#[test]
+fn the_host_decides_about_each_stream() {
+    for subject in subjects() {
+        let (told, asked_about) = mpsc::channel();
+        let decide = move |request: &ServerRequest| {
+            told.send(request.ticket().to_vec()).unwrap();
+            match request.ticket() {
+                b"t" => Ok(()),
+                _ => Err(Error::new(Status::Permission, "not this one")),
+            }
+        };
+        let options = ServerOptions {
+            authorizer: Some(SharedAuthorizer(Arc::new(Deciding(decide)))),
+            ..many(1000)
+        };
+        let (server, uri) = server(subject, options);
+        serve(&server, "t", counting(2, 10));
+        serve(&server, "u", counting(2, 10));
+        let client = client(8);
+        let tickets = [b"t", b"u"].into_iter().cycle().take(20);
+        let asked: Vec<_> = tickets
+            .map(|ticket| ask(&client, &uri, ticket, &subject.options()))
+            .collect();
+        for (at, pending) in asked.iter().enumerate() {
+            match stream(pending) {
+                Ok(mut stream) => {
+                    assert_eq!((at % 2, read_all(&mut stream).unwrap().len()), (0, 2))
+                }
+                Err(error) => assert_eq!((at % 2, error.status()), (1, Status::Permission)),
+            }
+        }
+        assert_eq!(asked_about.try_iter().count(), 20);
+        assert_eq!(client.stats().connections_made, 1, "{}", subject.scheme);
+    }
+}
+
+/// Rule S5: a small stream comes in the middle of a large one, which has all the credit there is.
+#[test]
+fn streams_take_turns() {
+    let subject = subjects().find(|it| it.scheme == "tcp").unwrap();
+    let (server, uri) = server(subject, many(1000));
+    let large: Vec<_> = (0..64).map(|at| batch(at, 1 << 17)).collect();
+    for (ticket, batches) in [(b"l", &large[..]), (b"s", &[batch(0, 10)])] {
+        let arrays = batches.iter().map(export).collect();
+        let published = server.publish(ticket, export_schema(&schema()), arrays);
+        published.map_err(|(error, _)| error).unwrap();
+    }
+    let mut raw = Raw::connect(subject, &uri);
+    let credit = Credit {
+        batches: u64::MAX,
+        bytes: u64::MAX,
+    };
+    for (number, ticket) in [(0, b"l"), (1, b"s")] {
+        let request = Request {
+            number,
+            stream_id: number.into(),
+            features: FEATURE_STREAMS | FEATURE_RETURN,
+            ..Request::new(*ticket, credit)
+        };
+        let tagged = Outgoing::Tagged {
+            tag: Tags::DEFAULT.dipc_want,
+            payload: Payload::Bytes(request.encode().into()),
+        };
+        raw.connection.queue(number, tagged).unwrap();
+        while !raw.connection.flush().unwrap() {}
+        // STREAMS comes before anything else.
+        while number == 0 && raw.connection.receive_any().unwrap().is_none() {}
+    }
+    let mut large_bytes = 0;
+    loop {
+        let Some((number, message)) = raw.connection.receive().unwrap() else {
+            thread::yield_now();
+            continue;
+        };
+        if number == 0 {
+            large_bytes += message.body_len();
+        }
+        let Incoming::Metadata(bytes) = message else {
+            continue;
+        };
+        let (prefix, header) = Prefix::split(&bytes).unwrap();
+        if prefix.kind == PrefixKind::EndOfStream {
+            assert_eq!(number, 1, "the large stream came first");
+            break;
+        }
+        let body_len = Header::parse(header).unwrap().body_len();
+        if body_len > 0 {
+            let expected = ExpectedBody::new(prefix.seq, body_len, 0);
+            raw.connection.post_body(number, expected);
+        }
+    }
+    assert!(large_bytes < 32 << 20, "{large_bytes} bytes came before");
 }

@@ -223,7 +223,8 @@ TEST_F(Bounds, LimitsThatAreNone) {
   for (const auto& [limit, name] : std::initializer_list<std::pair<Count, const char*>>{
            {&Options::max_connections, "max_connections"},
            {&Options::max_connections_per_peer, "max_connections_per_peer"},
-           {&Options::max_streams_per_peer, "max_streams_per_peer"}}) {
+           {&Options::max_streams_per_peer, "max_streams_per_peer"},
+           {&Options::max_streams_per_connection, "max_streams_per_connection"}}) {
     Options options;
     options.*limit = 0;
     EXPECT_TRUE(refused(options, name));

@@ -24,6 +24,7 @@ Serves tables to clients; listens at `uri` where one is given. See [`Dipc.serve`
   half of the files that the process may open: one over shm takes two, one over tcp one for each socket)
 - `max_connections_per_peer`, `max_streams_per_peer`: of them, and of streams at once, for one other machine
   or user (half)
+- `max_streams_per_connection`: streams at once of one connection, of clients that have many on one (`max_streams`)
 - `max_request_bytes`: the most memory of requests of more than 64 KiB that have come in part, of all clients
   together (64 MiB)
 - `credit_timeout`: how long a stream may wait for its client to take batches while others find no place; then
@@ -75,7 +76,8 @@ mutable struct Server <: SharedHandle
 
     function Server(uri = nothing; max_streams = nothing, max_providers = nothing, authorizer = nothing,
                     max_connections = nothing, max_connections_per_peer = nothing,
-                    max_streams_per_peer = nothing, max_request_bytes = nothing, credit_timeout = nothing,
+                    max_streams_per_peer = nothing, max_streams_per_connection = nothing,
+                    max_request_bytes = nothing, credit_timeout = nothing,
                     handshake_timeout = nothing, request_timeout = nothing, idle_timeout = nothing,
                     max_region_bytes = nothing,
                     region_bytes = nothing, region_idle = nothing, inline_bytes = nothing,
@@ -103,6 +105,7 @@ mutable struct Server <: SharedHandle
             @c(dipc_server_options_set_max_connections) => max_connections,
             @c(dipc_server_options_set_max_connections_per_peer) => max_connections_per_peer,
             @c(dipc_server_options_set_max_streams_per_peer) => max_streams_per_peer,
+            @c(dipc_server_options_set_max_streams_per_connection) => max_streams_per_connection,
             @c(dipc_server_options_set_max_request_bytes) => max_request_bytes,
             @c(dipc_server_options_set_credit_timeout_ns) => time_option(credit_timeout),
             @c(dipc_server_options_set_handshake_timeout_ns) => time_option(handshake_timeout),

@@ -107,8 +107,8 @@ end
     bounds_are_kept("max_connections"; max_connections = 1)
     # A limit that would shut out everybody is refused.
     made(; options...) = thrown(() -> close(Dipc.Server(; options...)))
-    for name in (:max_connections, :max_connections_per_peer, :max_streams_per_peer, :credit_timeout,
-                 :handshake_timeout, :request_timeout, :idle_timeout)
+    for name in (:max_connections, :max_connections_per_peer, :max_streams_per_peer,
+                 :max_streams_per_connection, :credit_timeout, :handshake_timeout, :request_timeout, :idle_timeout)
         error = made(; (name => 0,)...)
         @test error.status == Dipc.ERR_INVALID_ARGUMENT
         @test occursin("$name is 0", Base.replace(error.text, " timeout" => "_timeout"))

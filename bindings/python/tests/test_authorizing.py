@@ -317,7 +317,7 @@ def test_a_peer_has_bounds_of_its_own(own_address):
 
 
 def test_limits_that_are_none():
-    for name in ("max_connections", "max_connections_per_peer", "max_streams_per_peer"):
+    for name in ("max_connections", "max_connections_per_peer", "max_streams_per_peer", "max_streams_per_connection"):
         with pytest.raises(dipc.InvalidArgumentError, match=name):
             dipc.Server(**{name: 0})
     for name in ("credit", "handshake", "request", "idle"):

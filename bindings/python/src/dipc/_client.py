@@ -42,6 +42,8 @@ class Client:
     :param idle_timeout: Seconds for which a connection without a stream is kept for the next one; 60 by
         default.
     :param max_idle: How many of them are kept for each server; 8 by default.
+    :param connections: How many connections there are at most to one server that takes many streams on one; 8 by
+        default. Past that, and for streams that are awaited or parts of a table from the start, streams share one.
     :param tls: Paths of the client's certificate and of its key, in PEM, for servers that ask for one.
     :param tls_ca: Path of the authorities, in PEM, whose certificates servers may have; the system's by default.
     :param tls_server_name: The name that a server's certificate must have; the host of the URI by default.
@@ -54,6 +56,7 @@ class Client:
         any_user: bool = False,
         idle_timeout: float | None = None,
         max_idle: int | None = None,
+        connections: int | None = None,
         tls: tuple[Path, Path] | None = None,
         tls_ca: Path | None = None,
         tls_server_name: str | None = None,
@@ -63,7 +66,7 @@ class Client:
         values: list[Setting] = [
             ("any_user", (bool(any_user),)),
             *_arguments.some_seconds({"idle_timeout": idle_timeout}),
-            *_arguments.some({"max_idle": max_idle}),
+            *_arguments.some({"max_idle": max_idle, "connections": connections}),
             *_arguments.files({"tls": tls, "tls_ca": tls_ca, "tls_server_name": tls_server_name}),
             *_arguments.transport(transport or {}),
         ]

@@ -110,6 +110,8 @@ class Server:
     :param max_connections_per_peer: How many one other machine or user may have; half of `max_connections` by default.
     :param max_streams_per_peer: How many streams one other machine or user may have at once; half of `max_streams` by
         default.
+    :param max_streams_per_connection: How many streams one connection carries at once, of clients that have many on
+        one; `max_streams` by default. With 1, each stream has a connection.
     :param max_request_bytes: The most memory of requests of more than 64 KiB that have come in part, of all clients
         together; 64 MiB by default.
     :param credit_timeout: Seconds that a stream may wait for its client to take batches while other clients find no
@@ -141,6 +143,7 @@ class Server:
         max_connections: int | None = None,
         max_connections_per_peer: int | None = None,
         max_streams_per_peer: int | None = None,
+        max_streams_per_connection: int | None = None,
         max_request_bytes: int | None = None,
         credit_timeout: float | None = None,
         handshake_timeout: float | None = None,
@@ -177,6 +180,7 @@ class Server:
                     "max_connections": max_connections,
                     "max_connections_per_peer": max_connections_per_peer,
                     "max_streams_per_peer": max_streams_per_peer,
+                    "max_streams_per_connection": max_streams_per_connection,
                     "max_request_bytes": max_request_bytes,
                     "max_region_bytes": max_region_bytes,
                     "region_bytes": region_bytes,
