@@ -64,7 +64,7 @@ impl ClientBuilder {
 
     /// Most connections to one server that takes many streams on one. A reader that a thread waits
     /// for has a connection to itself while there may be one more beside the one that streams
-    /// share; asynchronous streams and parts share from the start. Default: 8.
+    /// share; asynchronous streams and parts share from the start. Default: 16.
     pub fn connections(mut self, count: usize) -> Self {
         self.0.connections = count.max(1);
         self

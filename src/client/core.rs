@@ -88,9 +88,9 @@ impl ClientCore {
         let mut start = clock::now();
         let dial = dial(options);
         let shared = key.filter(|_| shares && may_share(metadata, options.connections));
-        let way = match options.shares {
-            true => Way::Shared,
-            false => Way::Alone,
+        let way = Way {
+            shares: options.shares,
+            opens: true,
         };
         let (turner, is_reused, opener) = match (shared, key) {
             (Some(key), _) => self.reach(metadata, key, way, &dial, cancel)?,
@@ -132,7 +132,7 @@ impl ClientCore {
     ) -> Result<(Turner<End>, bool, Option<Opener<'_>>)> {
         let most = self.options.connections.max(1);
         let never = self.options.most_idle() == 0;
-        if way == Way::Alone || never {
+        if !way.shares || never {
             if let Some(kept) = self.reuse(&uri.uri, key) {
                 return Ok((kept, true, None));
             }
@@ -142,9 +142,9 @@ impl ClientCore {
             }
         }
         let until = clock::after(dial.time());
-        let place = match way {
-            Way::Guest => self.shared.guest(key).unwrap_or(SharedPlace::Alone),
-            Way::Alone | Way::Shared => self.shared.place(key, most, until, cancel)?,
+        let place = match way.opens {
+            true => self.shared.place(key, most, until, cancel)?,
+            false => self.shared.guest(key).unwrap_or(SharedPlace::Alone),
         };
         match place {
             SharedPlace::Guest(guest) => Ok((guest, true, None)),
@@ -190,11 +190,10 @@ impl ClientCore {
         };
         let (turner, is_reused, opener) = match may_share(uri, options.connections) {
             true => {
-                // The first stream of a shared connection has one token.
-                let way = match (options.shares, is_exchange) {
-                    (false, _) => Way::Alone,
-                    (true, true) => Way::Guest,
-                    (true, false) => Way::Shared,
+                let way = Way {
+                    shares: options.shares,
+                    // The first stream of a shared connection has one token.
+                    opens: !is_exchange,
                 };
                 self.reach(uri, key, way, &dial, cancel)?
             }
@@ -378,14 +377,12 @@ pub(super) struct Reached<'a> {
 }
 
 /// How a stream goes to its server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// On a connection of its own, while there may be one more.
-    Alone,
-    /// On one that streams share. It may be the first of them.
-    Shared,
-    /// The same, but it is never the first.
-    Guest,
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    /// It shares a connection also while it may have one of its own.
+    shares: bool,
+    /// It may be the first on a connection that streams share.
+    opens: bool,
 }
 
 /// Whether streams to the server at this URI, with so many sockets each, may share connections.

@@ -33,7 +33,7 @@ impl Default for ClientOptions {
             any_user: false,
             idle_timeout: Duration::from_secs(60),
             max_idle: 8,
-            connections: 8,
+            connections: 16,
             settings: Settings::default(),
             tls: Arc::default(),
         }

@@ -55,24 +55,28 @@ impl Bell {
         }
     }
 
-    /// Wakes the sleeper, or keeps the next one from sleeping.
+    /// Wakes the sleeper, or keeps the next one from sleeping. One ring after the other, without a
+    /// silence between, is one.
     pub fn ring(&self) {
+        if self.has_rung.swap(true, Ordering::AcqRel) {
+            return;
+        }
         match &self.clapper {
             // A full counter rings already.
             Clapper::Counter(fd) => drop(rustix::io::write(fd, &1_u64.to_ne_bytes())),
             Clapper::Signal(signal) => signal.set(Reason::Bell, true),
         }
-        // Last: an owner that silences only a bell that has rung must see each ring.
-        self.has_rung.store(true, Ordering::Release);
     }
 
-    /// Makes the bell silent again.
+    /// Makes the bell silent again. The caller looks for what it rang for afterwards.
     pub fn silence(&self) {
-        self.has_rung.store(false, Ordering::Release);
         match &self.clapper {
             Clapper::Counter(fd) => drop(rustix::io::read(fd, &mut [0; 8])),
             Clapper::Signal(signal) => signal.set(Reason::Bell, false),
         }
+        // Last: a ring before this is seen by the look, and one behind it makes the descriptor
+        // readable.
+        self.has_rung.store(false, Ordering::Release);
     }
 
     /// Whether the bell has rung since it was [silenced](Self::silence).

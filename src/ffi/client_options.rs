@@ -136,7 +136,7 @@ pub unsafe extern "C" fn dipc_client_options_set_idle_timeout_ns(
 /// on one. A stream that a thread waits for has a connection to itself while there may be one more
 /// beside the one that streams share. Past that, and for every stream that is polled, asynchronous
 /// or a part of a table, streams share one; the next is opened once the first carries as many as the
-/// server takes. Default: 8. For other servers this is no limit.
+/// server takes. Default: 16. For other servers this is no limit.
 ///
 /// @param options      Options to change; exclusive during the call.
 /// @param connections  Connections; at least 1, where all streams share.

@@ -42,7 +42,7 @@ impl ServerCore {
         let options = self.produce(callbacks.clone(), &record);
         let (entry, owner) = match (entry, owner) {
             (Entry::Published(table), ConnectionOwner::Request(turner))
-                if request.selection.is_all() =>
+                if request.selection.is_all() && may_turn(&turner, &asked, &table, &options) =>
             {
                 return self.publish(turner, &asked, table, slot, &options);
             }
@@ -124,18 +124,14 @@ impl ServerCore {
         options: &ProduceOptions,
     ) -> Begun {
         let link = turner.stream();
-        let lends = link.ways().lender.is_some();
-        let is_light = table
-            .get()
-            .is_some_and(|table| table.is_light(options.body, lends, asked.extension));
+        let is_light = is_light(&turner, asked, &table, options);
         let wanted = (asked.request.ticket.as_slice(), asked.role);
         let (ending, place) = (ending(&slot), Box::new(slot));
         let publication = Publication::new(&link, wanted, table, options, ending, place);
         turner.step(|served, effects| {
             served.send_in_turns(link.number(), publication, effects);
         });
-        // The I/O thread sends on a connection that streams share.
-        if is_light || turner.is_guest() {
+        if is_light {
             Begun::Here(turner)
         } else {
             Begun::Thread(Box::new(HeavyTable(turner)))
@@ -158,4 +154,27 @@ impl ServerCore {
         let asker = asker(incoming.link(), &incoming.request, principal);
         Record::new(&self.figures.labels, label, asker)
     }
+}
+
+/// Whether the turns of the connection may send a table. A body that has to be copied would hold up
+/// the other streams of a connection: a stream of a provider copies on its thread.
+fn may_turn(
+    turner: &Turner<End>,
+    asked: &ArrivedRequest,
+    table: &Deferred<Published>,
+    options: &ProduceOptions,
+) -> bool {
+    !turner.is_guest() || is_light(turner, asked, table, options)
+}
+
+/// Whether no body of a table has to be copied on its way.
+fn is_light(
+    turner: &Turner<End>,
+    asked: &ArrivedRequest,
+    table: &Deferred<Published>,
+    options: &ProduceOptions,
+) -> bool {
+    let lends = turner.link().ways().lender.is_some();
+    let table = table.get();
+    table.is_some_and(|table| table.is_light(options.body, lends, asked.extension))
 }

@@ -117,6 +117,7 @@ impl ClientStream {
             source: request.source,
             features,
             stream_id: request.stream_id,
+            number: request.number,
             deadline: request.deadline,
             ..proto::Request::new(Vec::new(), options.window)
         };

@@ -5,8 +5,11 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use dipc::arrow::stream::ArrayReader as _;
 use dipc::cancel::Cancel;
-use dipc::client::{Answer, Client, ClientOptions, GetOptions, NextBatch, Pending, Stream};
+use dipc::client::{
+    Answer, Client, ClientOptions, GetOptions, NextBatch, Pending, Put, PutOptions, Stream,
+};
 use dipc::error::{Error, Status};
 use dipc::proto::{
     Credit, ExpectedBody, FEATURE_RETURN, FEATURE_STREAMS, Header, Prefix, PrefixKind, Request,
@@ -17,7 +20,10 @@ use dipc::transport::{Incoming, Outgoing, Payload};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::authorizing::Deciding;
-use crate::common::{FnProvider, batch, counting, export, export_schema, read_all, schema};
+use crate::common::{
+    FnProvider, FnTaker, batch, counting, export, export_schema, import, read_all, schema,
+    stream_of,
+};
 use crate::hostile_puts::Raw;
 use crate::{SUBJECTS, Subject, eventually, serve, server};
 
@@ -125,7 +131,7 @@ fn all_of(count: i64, rows: usize) -> Vec<arrow::array::RecordBatch> {
 
 fn dipc_stream(count: i64, rows: usize) -> impl dipc::arrow::stream::ArrayReader {
     let batches = (0..count).map(move |at| Ok(batch(at * rows as i64, rows)));
-    dipc::arrow::stream::DeviceStreamReader::new(crate::common::stream_of(schema(), batches))
+    dipc::arrow::stream::DeviceStreamReader::new(stream_of(schema(), batches))
 }
 
 /// `ClientOptions::connections`: streams that threads wait for have connections of their own, up to
@@ -413,10 +419,7 @@ fn slow_providers_are_waited_for() {
         let (server, uri) = server(subject, many(1000));
         let think = |_: &ServerRequest| {
             thread::sleep(Duration::from_millis(600));
-            Ok(crate::common::stream_of(
-                schema(),
-                std::iter::once(Ok(batch(1, 10))),
-            ))
+            Ok(stream_of(schema(), std::iter::once(Ok(batch(1, 10)))))
         };
         serve(&server, "t", Box::new(FnProvider(think)));
         let client = Arc::new(client(8));
@@ -525,4 +528,135 @@ fn streams_take_turns() {
         }
     }
     assert!(large_bytes < 32 << 20, "{large_bytes} bytes came before");
+}
+
+/// A server that takes tables of 20 batches, and gives the tables of exchanges back.
+fn take_tables(server: &ServerHandle) {
+    let taker = FnTaker(|request: &ServerRequest| {
+        let mut source = request.source()?;
+        match read_all(&mut source)?.len() {
+            20 => Ok(()),
+            count => Err(Error::new(Status::Provider, format!("{count} batches"))),
+        }
+    });
+    let handler = server.set_handler(Box::new(taker));
+    handler.map_err(|(error, _)| error).unwrap();
+}
+
+/// Rules S1 to S3 of puts: tables that clients send share a connection, and its memory, and each
+/// comes whole.
+#[test]
+fn tables_of_clients_share_a_connection() {
+    for subject in subjects() {
+        let (server, uri) = server(subject, many(1000));
+        take_tables(&server);
+        let client = client(8);
+        let described = (&export_schema(&schema()), 1);
+        for _ in 0..2 {
+            let start = |_| {
+                let options = (&PutOptions::default(), None);
+                client.start_put(&[&uri], b"d", described, options, None)
+            };
+            let asked: Vec<_> = (0..40).map(start).map(Result::unwrap).collect();
+            let mut puts: Vec<_> = asked.iter().map(|pending| put(pending).0).collect();
+            for number in 0..20 {
+                for put in &mut puts {
+                    let pushed = put.push(export(&batch(number, 1000)), None, Some(SOON));
+                    pushed.map_err(|(error, _)| error).unwrap();
+                }
+            }
+            let (left, whole) = puts.split_at_mut(10);
+            left.iter_mut().for_each(|put| put.fail(-1, "no more"));
+            for put in whole {
+                assert_eq!(put.finish(Some(SOON)).unwrap(), 20);
+            }
+        }
+        assert_eq!(client.stats().connections_made, 1, "{}", subject.scheme);
+        eventually("no stream is left", || server.stats().streams_active == 0);
+    }
+}
+
+/// The put, and the server's stream of an exchange.
+fn put(pending: &Pending) -> (Put, Option<Stream>) {
+    loop {
+        match pending.try_answer(|_| true).unwrap() {
+            Some(Answer::Put(put, stream)) => return (*put, stream.map(|it| *it)),
+            Some(_) => panic!("an answer of another kind"),
+            None => {
+                let fd = pending.fd();
+                let time = Timespec::try_from(SOON).unwrap();
+                let mut polled = [PollFd::new(&fd, PollFlags::IN)];
+                assert!(
+                    poll(&mut polled, Some(&time)).unwrap() > 0,
+                    "no answer came"
+                );
+            }
+        }
+    }
+}
+
+/// Rule Q5 on a shared connection: exchanges go both ways at once, beside gets.
+#[test]
+fn exchanges_share_a_connection() {
+    for subject in subjects() {
+        let (server, uri) = server(subject, many(1000));
+        serve(&server, "t", counting(20, 100));
+        let echo = FnProvider(|request: &ServerRequest| {
+            let mut source = request.source()?;
+            let arrays = std::iter::from_fn(move || source.next().transpose());
+            let batches = arrays.map(|it| it.map(|it| import(it, &export_schema(&schema()))));
+            Ok(stream_of(schema(), batches))
+        });
+        let handler = server.set_handler(Box::new(echo));
+        handler.map_err(|(error, _)| error).unwrap();
+        let client = client(1);
+        let options = subject.options();
+        // Exchanges use a shared connection, and open none.
+        let get = stream(&ask(&client, &uri, b"t", &options)).unwrap();
+        let described = (&export_schema(&schema()), 1);
+        let start = |_| {
+            let options = (&PutOptions::default(), Some(&options));
+            client.start_put(&[&uri], b"x", described, options, None)
+        };
+        let asked: Vec<_> = (0..10).map(start).map(Result::unwrap).collect();
+        let mut both: Vec<_> = asked.iter().map(put).collect();
+        for number in 0..20 {
+            for (put, answers) in &mut both {
+                let pushed = put.push(export(&batch(number, 100)), None, Some(SOON));
+                pushed.map_err(|(error, _)| error).unwrap();
+                let array = answers.as_mut().unwrap().next().unwrap().unwrap();
+                assert_eq!(import(array, &export_schema(&schema())), batch(number, 100));
+            }
+        }
+        for (mut put, answers) in both {
+            put.finish(Some(SOON)).unwrap();
+            assert!(answers.unwrap().next().unwrap().is_none());
+        }
+        let mut get = get;
+        assert_eq!(read_all(&mut get).unwrap().len(), 20);
+        assert_eq!(client.stats().connections_made, 1, "{}", subject.scheme);
+        eventually("no stream is left", || server.stats().streams_active == 0);
+    }
+}
+
+/// Rules E8, S2: checksums cover the numbers of the streams that share a connection.
+#[test]
+fn streams_with_checksums_share_a_connection() {
+    for subject in subjects() {
+        let (server, uri) = server(subject, many(1000));
+        serve(&server, "t", counting(20, 1_000));
+        let client = client(8);
+        let options = GetOptions {
+            checksums: true,
+            ..subject.options()
+        };
+        let asked: Vec<_> = (0..50)
+            .map(|_| ask(&client, &uri, b"t", &options))
+            .collect();
+        for pending in &asked {
+            let read = read_all(&mut stream(pending).unwrap()).unwrap();
+            assert_eq!(read, all_of(20, 1_000));
+        }
+        assert_eq!(client.stats().connections_made, 1, "{}", subject.scheme);
+    }
 }

@@ -1,7 +1,7 @@
 # Fetching tables.
 
 """
-    Dipc.Client(; any_user=false, idle_timeout=60, max_idle=8, connections=8, options...)
+    Dipc.Client(; any_user=false, idle_timeout=60, max_idle=8, connections=16, options...)
 
 Fetches tables, and keeps connections for the next one. `Dipc.get` makes one for all calls that are
 not given one. `close(client)` leaves its streams and batches valid.
@@ -22,7 +22,7 @@ mutable struct Client <: SharedHandle
     lock::Threads.SpinLock
 
     function Client(; any_user::Bool = false, idle_timeout = 60, max_idle::Integer = 8,
-                    connections::Integer = 8, tls_ca = nothing, tls = nothing, tls_server_name = nothing, transport = ())
+                    connections::Integer = 16, tls_ca = nothing, tls = nothing, tls_server_name = nothing, transport = ())
         out = Ref{Ptr{Cvoid}}(C_NULL)
         setters = Any[
             set_bool(@c(dipc_client_options_set_any_user), any_user),

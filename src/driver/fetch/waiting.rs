@@ -63,7 +63,12 @@ impl Fetch {
         // Rule E5: before a sleep, the server is told of everything taken, or both would wait.
         self.flush_credit();
         let mut looks = std::mem::take(&mut self.looks);
-        let found = self.spin.is_zero() && looks.look(|| finds(self));
+        let found = self.spin.is_zero()
+            && looks.look(|| match (self.is_guest(), &self.bell) {
+                // The lock is for the thread that reads.
+                (true, Some(bell)) => bell.has_rung(),
+                _ => finds(self),
+            });
         self.looks = looks;
         if !found {
             self.sleep(cancel)?;

@@ -42,7 +42,7 @@ class Client:
     :param idle_timeout: Seconds for which a connection without a stream is kept for the next one; 60 by
         default.
     :param max_idle: How many of them are kept for each server; 8 by default.
-    :param connections: How many connections there are at most to one server that takes many streams on one; 8 by
+    :param connections: How many connections there are at most to one server that takes many streams on one; 16 by
         default. Past that, and for streams that are awaited or parts of a table from the start, streams share one.
     :param tls: Paths of the client's certificate and of its key, in PEM, for servers that ask for one.
     :param tls_ca: Path of the authorities, in PEM, whose certificates servers may have; the system's by default.
