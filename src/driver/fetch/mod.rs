@@ -196,13 +196,14 @@ impl Fetch {
                 metadata.become_guest();
                 return Ok(true);
             }
+            // A refusal says nothing of the server's streams.
+            self.check()?;
             if self.stream(IncomingStream::is_answered) {
                 self.connections
                     .metadata
                     .step(|end, _| end.session.keep_one());
                 return Ok(false);
             }
-            self.check()?;
             if !self.look(Look::Wait) {
                 self.wait(Look::Wait, cancel)?;
             }

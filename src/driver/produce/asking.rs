@@ -68,6 +68,10 @@ impl Production {
             }
             Ok(is_many || is_heard)
         })?;
+        for outlet in self.outlets.iter().filter(|_| !is_many) {
+            // A refusal says nothing of the server's streams.
+            outlet.room.ensure_streaming()?;
+        }
         let first = self.outlets.first_mut();
         if let Some(turner) = first.and_then(|it| it.turner.as_mut()) {
             match is_many {

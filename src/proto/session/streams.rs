@@ -14,6 +14,10 @@ use crate::proto::{
 /// Features of a client that may have many streams: what it is lent comes back by number.
 const ASKS_FOR_MANY: u64 = FEATURE_STREAMS | FEATURE_RETURN;
 
+/// Streams beyond twice the limit that a client may have asked for and not ended: refused puts whose
+/// end is on its way.
+const MOST_UNENDED: u32 = 64;
+
 /// How many streams a connection carries at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamLimit {
@@ -212,6 +216,22 @@ impl<P, K, B> Streams<P, K, B> {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Fails if the client goes on to ask and ends none of its streams.
+    fn ensure_ended(&self) -> Result<(), ProtocolError> {
+        let StreamLimit::Many(limit) = self.limit else {
+            return Ok(());
+        };
+        let most = limit.saturating_mul(2).saturating_add(MOST_UNENDED);
+        if self.running <= most {
+            return Ok(());
+        }
+        let text = format!(
+            "the client has {} streams that have not ended, where the server takes {limit}",
+            self.running
+        );
+        Err(ProtocolError::new("S4", text))
     }
 
     fn running_with_first(&self) -> u32 {
@@ -456,6 +476,7 @@ impl<P, K, B> Session<P, K, B> {
     pub(super) fn requested(&mut self, role: Role, is_extension: bool, bytes: &[u8]) -> Result<()> {
         let asked = Request::of(is_extension, bytes).and_then(|request| {
             self.streams.asked_for(request.number)?;
+            self.streams.ensure_ended()?;
             Ok(request)
         });
         let request = match asked {

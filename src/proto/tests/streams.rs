@@ -228,6 +228,23 @@ fn more_streams_than_the_limit_are_busy() {
     assert_eq!(requested(&mut session), [5]);
 }
 
+/// Rule S4: a client that goes on to ask the server to take tables, and ends none of those that were
+/// refused, is cut off.
+#[test]
+fn refused_tables_that_never_end_are_bounded() {
+    let mut session = server(2, true);
+    begin(&mut session, 0);
+    let asked = (1..1000).map(|number| {
+        let asked = ask(&mut session, number, Verb::Put);
+        (requested(&mut session), all_sent(&mut session));
+        asked
+    });
+    let refused: Vec<_> = asked.take_while(Result::is_ok).collect();
+    assert_eq!(refused.len(), 2 * 2 + 64);
+    let error = ask(&mut session, 1000, Verb::Put).unwrap_err();
+    assert_eq!(error.status(), Status::Protocol);
+}
+
 /// Rules E1, S4: a stream that the server cannot serve leaves its place, although no host has it.
 #[test]
 fn a_stream_of_another_version_leaves_its_place() {
