@@ -45,13 +45,16 @@ pub fn new_client(case: &Case) -> Result<Client> {
 
 /// A client that shares what is known of TLS with others.
 pub fn client_with(case: &Case, tls: Arc<TlsOptions>) -> Result<Client> {
-    Ok(Client::new(ClientOptions {
+    let mut options = ClientOptions {
         // Parallel streams are warmed up in parallel too.
         max_idle: usize::try_from(case.streams).unwrap_or(usize::MAX),
         settings: crate::settings(&case.settings)?,
         tls,
         ..ClientOptions::default()
-    })?)
+    };
+    // Each stream has a connection, beside the one that streams would share.
+    options.connections = options.max_idle.saturating_add(1);
+    Ok(Client::new(options)?)
 }
 
 /// Never 0, because it is a divisor.
