@@ -459,6 +459,30 @@ fn filters_are_measured_at_both_ends() {
     failure(2, &["bench", "--op=filter", "--touch=sum"]);
 }
 
+/// New streams are measured beside those of Flight, which has TLS too where libdipc has it.
+#[test]
+fn new_streams_are_measured_beside_flight() {
+    let args = ["--op=open", "--transport=shm,tcp,tls", "--streams=3"];
+    let args = [&args[..], &["--seconds=0.05"]].concat();
+    let lines = lines(&args);
+    assert_eq!(lines.len(), 3);
+    for (line, transport) in lines.iter().zip(["shm", "tcp", "tls"]) {
+        assert_eq!(line["op"], "open");
+        assert_eq!(line["transport"], transport);
+        assert_eq!(number(line, "streams"), 3);
+        let libdipc = rate(line, "streams_per_second");
+        let flight = rate(line, "flight_streams_per_second");
+        assert!(libdipc > 0.0 && flight > 0.0, "{line}");
+        let ratio = libdipc / flight;
+        assert!((rate(line, "ratio") / ratio - 1.0).abs() < 1e-6, "{line}");
+    }
+    let told = text(&run(&[&["bench"][..], &args].concat()).stdout);
+    let head = "open over tls: new streams of one batch, 3 at once, level full";
+    assert!(told.contains(head), "{told}");
+    failure(2, &["bench", "--op=open", "--touch=sum"]);
+    failure(2, &["bench", "--op=open", "--batches=3"]);
+}
+
 /// The table names the conditions of each figure, and its columns are aligned.
 #[test]
 fn tables_can_be_read_alone() {

@@ -46,6 +46,8 @@ choice! {
         Latency = "latency",
         /// How long the first batch of a new stream takes
         Connect = "connect",
+        /// How many new streams of one batch can be opened in a second, beside Flight's DoGet
+        Open = "open",
         /// How long the description of a published table takes
         Describe = "describe",
         /// What the server spends on a request that it refuses because it is busy, beside one that
@@ -349,7 +351,7 @@ impl Case {
         let most = by_columns.clamp(2, MOST_PUBLISHED).max(self.distinct());
         match (self.op, self.stream_batches()) {
             // Each stream needs a batch.
-            (Op::Connect | Op::Describe | Op::Shed, _) => 1,
+            (Op::Connect | Op::Open | Op::Describe | Op::Shed, _) => 1,
             // More than the window has room for.
             (Op::Idle, _) => self.window_batches.saturating_add(16).min(most),
             (_, Some(batches)) => batches.clamp(1, most),

@@ -7,6 +7,9 @@ use anyhow::{Context as _, Result};
 use dipc::transport::{TlsFiles, TlsOptions};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tempfile::TempDir;
+use tonic::transport::{ClientTlsConfig, Identity, Server, ServerTlsConfig};
+
+use crate::trust::ClientTrust;
 
 pub const NAME: &str = "dipc-bench";
 pub const CERTIFICATE: &str = "certificate.pem";
@@ -45,6 +48,22 @@ pub fn of_client(folder: Option<&Path>) -> Arc<TlsOptions> {
         files.ca = Some(folder.join(CERTIFICATE));
         files.server_name = Some(NAME.to_owned());
     })
+}
+
+/// A Flight server with the certificate in `folder`.
+pub fn of_flight_server(folder: &Path) -> Result<Server> {
+    let read = |name| std::fs::read(folder.join(name)).context("cannot read the certificate");
+    let identity = Identity::from_pem(read(CERTIFICATE)?, read(KEY)?);
+    Ok(Server::builder().tls_config(ServerTlsConfig::new().identity(identity))?)
+}
+
+/// Of a client of Flight, which trusts it.
+pub fn of_flight_client(folder: &Path) -> Result<ClientTlsConfig> {
+    let trust = ClientTrust {
+        tls_ca: Some(folder.join(CERTIFICATE)),
+        ..ClientTrust::default()
+    };
+    Ok(trust.flight(NAME)?)
 }
 
 fn with(folder: Option<&Path>, change: impl FnOnce(&Path, &mut TlsFiles)) -> Arc<TlsOptions> {

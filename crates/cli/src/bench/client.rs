@@ -12,7 +12,7 @@ use super::case::{Case, Op};
 use super::fetching::{Fetched, Fetcher};
 use super::message::{Outcome, Ready, Usage};
 use super::worker::Parent;
-use super::{certificate, filtering, idle, machine, putting, shed, timing};
+use super::{certificate, filtering, idle, machine, opening, putting, shed, timing};
 use crate::output::whole;
 use crate::report::as_float;
 
@@ -22,6 +22,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     match case.op {
         Op::Latency => return timing::latency(case, ready, parent),
         Op::Connect => return timing::connect(case, ready, parent),
+        Op::Open => return opening::run(case, ready, parent),
         Op::Put => return putting::run(case, ready, parent),
         Op::Describe => return timing::describe(case, ready, parent),
         Op::Shed => return shed::run(case, ready, parent),
@@ -52,8 +53,10 @@ pub fn client_with(case: &Case, tls: Arc<TlsOptions>) -> Result<Client> {
         tls,
         ..ClientOptions::default()
     };
-    // Each stream has a connection, beside the one that streams would share.
-    options.connections = options.max_idle.saturating_add(1);
+    // Each stream has a connection, beside the one that streams would share. Those of open share.
+    if case.op != Op::Open {
+        options.connections = options.max_idle.saturating_add(1);
+    }
     Ok(Client::new(options)?)
 }
 

@@ -46,8 +46,8 @@ pub fn start(case: &Case) -> Result<(Arc<ServerHandle>, Ready)> {
     let outcome = server.publish(TABLE, schema, batches);
     outcome.map_err(|(error, _)| error)?;
     let uri = listen(&server, &case.address())?;
-    let sums = Vec::new();
-    Ok((server, Ready { uri, sums }))
+    let (sums, flight) = (Vec::new(), None);
+    Ok((server, Ready { uri, sums, flight }))
 }
 
 /// A batch whose first column is random, within [`VALUES`]; the others have other numbers.

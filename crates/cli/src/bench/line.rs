@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Take, Touch, Values, What};
-use super::message::{Filtering, Latency, Outcome, Usage};
+use super::message::{Filtering, Latency, Opening, Outcome, Usage};
 use crate::report::as_float;
 
 /// A number for each process.
@@ -46,6 +46,7 @@ pub enum Line {
     Libdipc(Box<TableLine>),
     Machine(MachineLine),
     Filter(FilterLine),
+    Open(OpenLine),
 }
 
 impl Line {
@@ -55,6 +56,7 @@ impl Line {
             Self::Libdipc(line) => (line.latency_ns, Some(line.batches_per_second)),
             Self::Machine(line) => (line.latency_ns, line.bytes_per_second),
             Self::Filter(line) => (None, Some(line.ratio)),
+            Self::Open(line) => (None, Some(line.ratio)),
         };
         // Latencies are the result here; the rate is given by the interval.
         let time = latency.map(|latency| as_float(latency.p50));
@@ -176,6 +178,56 @@ impl FilterLine {
             at_client,
             at_server,
             ratio: at_server.rows_per_second / at_client.rows_per_second,
+        }
+    }
+}
+
+/// Figures of new streams, of libdipc and of Flight.
+#[derive(Debug, Clone, Serialize)]
+pub struct OpenLine {
+    pub op: Op,
+    pub round: u32,
+    /// Of libdipc. Flight has TLS over tls, and TCP otherwise.
+    pub transport: Scheme,
+    pub memory: Memory,
+    pub batch_bytes: u64,
+    pub columns: u32,
+    pub streams: u32,
+    pub level: Level,
+    /// The processes ran on separate processors.
+    pub apart: bool,
+    pub seconds: f64,
+    /// Of both sides together.
+    pub cpu_seconds: Both<f64>,
+    pub streams_per_second: f64,
+    pub flight_streams_per_second: f64,
+    /// Streams per second of libdipc, to those of Flight.
+    pub ratio: f64,
+}
+
+impl OpenLine {
+    pub fn new(case: &Case, round: u32, outcome: &Outcome, server: [Usage; 3]) -> Self {
+        let opened = outcome.opened.unwrap_or_default();
+        let rate = |of: Opening| as_float(of.streams) / of.seconds;
+        let (libdipc, flight) = (rate(opened.libdipc), rate(opened.flight));
+        Self {
+            op: case.op,
+            round,
+            transport: case.transport,
+            memory: case.memory,
+            batch_bytes: case.batch_bytes(),
+            columns: case.columns,
+            streams: case.streams,
+            level: case.level,
+            apart: case.apart,
+            seconds: outcome.seconds,
+            cpu_seconds: Both {
+                server: server[2].cpu_seconds - server[1].cpu_seconds,
+                client: outcome.cpu_seconds,
+            },
+            streams_per_second: libdipc,
+            flight_streams_per_second: flight,
+            ratio: libdipc / flight,
         }
     }
 }

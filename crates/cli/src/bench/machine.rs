@@ -59,7 +59,7 @@ pub fn serve(case: &Case, parent: &Parent) -> Result<()> {
         .context("cannot start a thread")?;
     parent.say(Ready {
         uri: name,
-        sums: Vec::new(),
+        ..Ready::default()
     })?;
     while parent.go()? {
         parent.say(Usage::now()?)?;

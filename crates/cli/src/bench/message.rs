@@ -29,6 +29,9 @@ pub struct Ready {
     pub uri: String,
     /// The sum of the values of each distinct batch.
     pub sums: Vec<u64>,
+    /// The URI of the Flight server, if there is one.
+    #[serde(default)]
+    pub flight: Option<String>,
 }
 
 /// The resources that a process has used up to now.
@@ -107,6 +110,22 @@ pub struct Outcome {
     pub stream_bytes: Option<u64>,
     /// Of a table that is filtered.
     pub filtered: Option<Filtered>,
+    /// Of new streams.
+    pub opened: Option<Opened>,
+}
+
+/// Streams that were opened, read and closed, on both sides.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Opened {
+    pub libdipc: Opening,
+    pub flight: Opening,
+}
+
+/// The figures of one of these sides.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Opening {
+    pub streams: u64,
+    pub seconds: f64,
 }
 
 /// A table that was filtered at the client, and at the server.

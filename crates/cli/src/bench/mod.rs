@@ -10,12 +10,14 @@ mod client;
 mod connecting;
 mod fetching;
 mod filtering;
+mod flight;
 mod gpu;
 mod hostile;
 mod idle;
 mod line;
 mod machine;
 mod message;
+mod opening;
 mod options;
 mod process;
 mod pushing;
@@ -38,7 +40,7 @@ use tracing::level_filters::LevelFilter;
 use case::{Case, Op, Scheme};
 use certificate::Certificate;
 use hostile::Hostile;
-use line::{FilterLine, Line, MachineLine, TableLine};
+use line::{FilterLine, Line, MachineLine, OpenLine, TableLine};
 use message::{Order, Outcome, Ready, Role, Usage};
 pub use options::Args;
 pub use process::SUBCOMMAND;
@@ -134,6 +136,7 @@ impl Bench {
         Ok(match case.op {
             Op::Machine => Line::Machine(MachineLine::new(case, round, &outcome, server)),
             Op::Filter => Line::Filter(FilterLine::new(case, round, &outcome, server)),
+            Op::Open => Line::Open(OpenLine::new(case, round, &outcome, server)),
             _ => Line::Libdipc(Box::new(TableLine::new(case, round, outcome, server))),
         })
     }

@@ -62,7 +62,8 @@ pub struct Args {
     #[arg(long, default_value = "int64")]
     values: Values,
 
-    /// Streams at once, each on its own connection; without it 100 for idle, otherwise 1
+    /// Streams at once, each on its own connection, but for open; without it 100 for idle, 64 for
+    /// open, otherwise 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     streams: Option<u32>,
 
@@ -241,6 +242,10 @@ impl Defaults {
                 streams: 100,
                 ..small
             },
+            Op::Open => Self {
+                streams: 64,
+                ..small
+            },
             Op::Machine => Self {
                 batch_bytes: &[64 << 10, 2 << 20, 32 << 20],
                 ..small
@@ -408,6 +413,17 @@ impl Args {
                 || (case.device, case.to) != (Target::Host, Target::Host))
         {
             let text = "filter: one stream on the host is measured, whose values are not summed";
+            return Err(UsageError(text.into()).into());
+        }
+        if case.op == Op::Open
+            && (case.touch != Touch::None
+                || case.source != Source::Published
+                || case.connections > 1
+                || case.batches.or(self.total_bytes).is_some()
+                || (case.device, case.to) != (Target::Host, Target::Host))
+        {
+            let text = "open: streams of a published batch on the host are measured, as many as \
+                        --seconds allow, each on one connection, whose values are not summed";
             return Err(UsageError(text.into()).into());
         }
         if !case.pause.is_zero() && case.op != Op::Get {

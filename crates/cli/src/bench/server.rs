@@ -12,6 +12,7 @@ use dipc::server::{HostProvider, ServerHandle, ServerRequest};
 
 use super::case::{Case, Op, Source};
 use super::filtering;
+use super::flight::OneBatchServer;
 use super::machine;
 use super::message::{Ready, Usage};
 use super::pushing;
@@ -31,7 +32,11 @@ pub fn run(case: &Case, parent: &Parent) -> Result<()> {
     if case.op == Op::Machine {
         return machine::serve(case, parent);
     }
-    let (server, ready) = start(case)?;
+    let (server, mut ready) = start(case)?;
+    // It answers until the end of this process.
+    let flight = (case.op == Op::Open).then(|| OneBatchServer::start(case));
+    let flight = flight.transpose()?;
+    ready.flight = flight.as_ref().map(|flight| flight.uri.clone());
     parent.say(ready)?;
     while parent.go()? {
         let stats = server.stats();
@@ -85,8 +90,8 @@ pub fn start(case: &Case) -> Result<(Arc<ServerHandle>, Ready)> {
     }
     let address = case.address();
     let uri = listen(&server, &address)?;
-    let sums = ring.sums();
-    Ok((server, Ready { uri, sums }))
+    let (sums, flight) = (ring.sums(), None);
+    Ok((server, Ready { uri, sums, flight }))
 }
 
 fn publish(server: &ServerHandle, ticket: &[u8], ring: &Ring, count: u64) -> Result<()> {

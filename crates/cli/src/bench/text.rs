@@ -1,7 +1,7 @@
 //! The figures for people: a table for each kind of measurement.
 
-use super::case::{Op, Take, Touch};
-use super::line::{FilterLine, Line, MachineLine, TableLine};
+use super::case::{Op, Scheme, Take, Touch};
+use super::line::{FilterLine, Line, MachineLine, OpenLine, TableLine};
 use crate::report::{as_float, bytes_text};
 
 /// The lines of one table, after a head with their common conditions.
@@ -25,6 +25,7 @@ impl Text {
                 (common, machine(line))
             }
             Line::Filter(line) => (of_filter(line), filter(line)),
+            Line::Open(line) => (of_open(line), open(line)),
         };
         let (columns, cells): (Vec<TextColumn>, Vec<String>) = cells.into_iter().unzip();
         let titles = columns.iter().map(|(title, _)| (*title).to_owned());
@@ -141,6 +142,37 @@ fn filter(line: &FilterLine) -> Vec<(TextColumn, String)> {
             millions(line.at_server.rows_per_second),
         ),
         (("moved", 11), bytes_text(line.at_server.bytes)),
+        (("ratio", 6), significant(line.ratio)),
+    ]
+}
+
+/// The conditions of a comparison with Flight.
+fn of_open(line: &OpenLine) -> String {
+    let apart = match line.apart {
+        true => ", processes on processors of their own",
+        false => "",
+    };
+    let flight = match line.transport {
+        Scheme::Tls => "tls",
+        Scheme::Shm | Scheme::Tcp | Scheme::Ucx => "tcp",
+    };
+    format!(
+        "open over {}: new streams of one batch, {} at once, level {}{apart}; beside Flight's \
+         DoGet over {flight}",
+        line.transport, line.streams, line.level
+    )
+}
+
+fn open(line: &OpenLine) -> Vec<(TextColumn, String)> {
+    vec![
+        (("memory", 6), line.memory.to_string()),
+        (("batch", 8), bytes_size(line.batch_bytes)),
+        (("columns", 7), line.columns.to_string()),
+        (("streams/s", 9), significant(line.streams_per_second)),
+        (
+            ("Flight's/s", 10),
+            significant(line.flight_streams_per_second),
+        ),
         (("ratio", 6), significant(line.ratio)),
     ]
 }
