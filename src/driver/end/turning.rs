@@ -37,7 +37,7 @@ impl Turn for End {
             || self.begins()
             || self.unread.is_polled()
             || self.reads_soon()
-            || self.has_unwritten_of_many();
+            || self.has_work_of_many();
         self.wants_and(soon)
     }
 
@@ -304,11 +304,12 @@ impl End {
         soon || self.attached.ready() > 0
     }
 
-    /// Whether one of many streams has queued messages that are to leave with those that follow: the
-    /// next turn writes them, whichever stream they are of.
-    fn has_unwritten_of_many(&self) -> bool {
-        let waits = self.writes == Writes::Later && self.connection.traffic().queued > 0;
-        self.session.is_many() && waits
+    /// Whether one of many streams has left something for the next turn: a table to be sent, or
+    /// messages that are to leave with those that follow, whichever stream these are of.
+    fn has_work_of_many(&self) -> bool {
+        let is_unwritten = self.writes == Writes::Later && self.connection.traffic().queued > 0;
+        let is_unsent = self.attached.ready() > 0 && !self.is_crowded();
+        self.session.is_many() && (is_unwritten || is_unsent)
     }
 
     /// Whether there may be messages of which no event tells, and that may be read.
