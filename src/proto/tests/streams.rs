@@ -236,7 +236,8 @@ fn refused_tables_that_never_end_are_bounded() {
     begin(&mut session, 0);
     let asked = (1..1000).map(|number| {
         let asked = ask(&mut session, number, Verb::Put);
-        (requested(&mut session), all_sent(&mut session));
+        requested(&mut session);
+        all_sent(&mut session);
         asked
     });
     let refused: Vec<_> = asked.take_while(Result::is_ok).collect();
