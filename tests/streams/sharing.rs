@@ -670,3 +670,51 @@ fn streams_with_checksums_share_a_connection() {
         assert_eq!(client.stats().connections_made, 1, "{}", subject.scheme);
     }
 }
+
+/// Rule Q8 on a shared connection: a table that nobody sends makes room for others, and its host
+/// waits no more. The connection and its other streams go on.
+#[test]
+fn a_table_that_nobody_sends_makes_room() {
+    for subject in subjects() {
+        let options = ServerOptions {
+            max_streams: 2,
+            credit_timeout: Some(Duration::from_millis(50)),
+            ..many(1000)
+        };
+        let (server, uri) = server(subject, options);
+        server.serve_pull(b"p").unwrap();
+        serve(&server, "t", counting(2, 10));
+        let (told, outcome) = mpsc::channel();
+        let taker = FnTaker(move |request: &ServerRequest| {
+            let read = request
+                .source()
+                .and_then(|mut source| read_all(&mut source));
+            told.send(read.is_err()).unwrap();
+            read.map(drop)
+        });
+        let handler = server.set_handler(Box::new(taker));
+        handler.map_err(|(error, _)| error).unwrap();
+        let client = client(8);
+        let options = subject.options();
+        let pulled = ask(&client, &uri, b"p", &options);
+        let request = collect(&server, 1).remove(0);
+        begin(&request);
+        let mut pulled = stream(&pulled).unwrap();
+        let described = (&export_schema(&schema()), 1);
+        let put_options = (&PutOptions::default(), None);
+        let asked = client.start_put(&[&uri], b"d", described, put_options, None);
+        let (silent, _) = put(&asked.unwrap());
+        let patient = GetOptions {
+            deadline: Some(SOON),
+            ..options
+        };
+        let read = read_all(&mut stream(&ask(&client, &uri, b"t", &patient)).unwrap());
+        assert_eq!(read.unwrap().len(), 2);
+        assert!(outcome.recv_timeout(SOON).unwrap(), "the host's read fails");
+        push(&request, 3).unwrap();
+        request.finish(Some(SOON)).unwrap();
+        assert_eq!(read_all(&mut pulled).unwrap(), [batch(3, 10)]);
+        assert_eq!(client.stats().connections_made, 1, "{}", subject.scheme);
+        drop(silent);
+    }
+}

@@ -63,6 +63,12 @@ impl End {
             }
         }
         self.send_failure(number, error.status().code(), error.text(), effects);
+        // A host that waits for the client's table waits no more.
+        if let Ok(stream) = self.stream_mut(number)
+            && let Some(incoming) = stream.incoming_mut()
+        {
+            incoming.cancel();
+        }
         self.stirred.add(number);
     }
 

@@ -1,8 +1,8 @@
 //! One end of a connection, at a server or at a client: a transport's connection, the state machine
 //! that sends, and what belongs to no stream alone.
 //!
-//! A connection serves one stream after the other (rule E4). It outlives the stream and the client
-//! while arrays point into the peer's memory (rule F6).
+//! A connection serves one stream after the other (rule E4), or many at once (section S). It outlives
+//! its streams and the client while arrays point into the peer's memory (rule F6).
 
 mod attached;
 mod leaving;
@@ -19,6 +19,8 @@ mod upkeep;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
+
+use smallvec::SmallVec;
 
 pub use message::{Gathered, LentHold};
 pub use outbound::{Afterwards, Outbound, Progress};
@@ -41,7 +43,6 @@ use crate::proto::{
     Timestamp,
 };
 use crate::transport::{BodyWays, Connection, ConnectionReadiness, RegionPool};
-use smallvec::SmallVec;
 
 /// A connection, as its threads share it.
 pub type EndLink = Link<End>;

@@ -10,6 +10,7 @@ use crate::driver::turning::TURN_BYTES;
 use crate::driver::waiting::RETRY;
 use crate::error::{Error, Result};
 use crate::proto::{Headers, StreamInfo, WindowRoom};
+use crate::transport::Traffic;
 
 /// While more bytes than this wait to be written, nothing new is produced: a baseline peer gives no
 /// credit (rule E5). The bytes lie where the producer has them.
@@ -87,7 +88,11 @@ impl End {
         let had = stream.host_has_had();
         let batches = had.or_else(|| (!reads_on).then_some(room.taken))?;
         let lent = stream.lent_outstanding();
-        let traffic = self.connection.traffic();
+        // The bytes of a connection with many streams tell nothing of one.
+        let traffic = match self.session.is_many() {
+            true => Traffic::default(),
+            false => self.connection.traffic(),
+        };
         // Bytes that come bring only a stream of the client's further.
         let received = had.map_or(0, |_| traffic.received);
         Some((batches, lent, traffic.queued, received))

@@ -59,15 +59,13 @@ impl StreamLink {
 
     /// Has `watch` told once the client of the stream that begins now has gone or has cancelled.
     pub fn set_watch(&self, watch: &Arc<ClientWatch>) {
-        let is_lost = self.interfere(|end, _| {
-            let is_lost = (end.stream(self.number)).and_then(|it| it.ensure_streaming());
-            match is_lost {
-                Ok(()) => end.attached.make(self.number).watch = Some(Arc::clone(watch)),
-                Err(_) => return true,
-            }
-            false
+        let set = self.interfere(|end, _| {
+            end.stream(self.number)?.ensure_streaming()?;
+            end.attached.make(self.number).watch = Some(Arc::clone(watch));
+            Ok(())
         });
-        if is_lost {
+        let set: Result<()> = set;
+        if set.is_err() {
             watch.lost();
         }
     }

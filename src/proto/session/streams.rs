@@ -484,14 +484,19 @@ impl<P, K, B> Session<P, K, B> {
             Err(error) => return Err(self.streams.first.sender.close(error).into()),
         };
         let number = request.number;
-        if let StreamLimit::Offered(limit) = self.streams.limit
-            && request.features & ASKS_FOR_MANY == ASKS_FOR_MANY
-            && role == Role::Both
-            // READY names a message, and no stream.
-            && request.gpus.is_empty()
-        {
-            self.streams.limit = StreamLimit::Many(limit);
-            self.say(&Control::Streams { limit }, None);
+        if let StreamLimit::Offered(limit) = self.streams.limit {
+            let asks_for_many = request.features & ASKS_FOR_MANY == ASKS_FOR_MANY
+                && role == Role::Both
+                // READY names a message, and no stream.
+                && request.gpus.is_empty();
+            // The first request decides: a stream that has the connection alone keeps it so.
+            self.streams.limit = match asks_for_many {
+                true => StreamLimit::Many(limit),
+                false => StreamLimit::One,
+            };
+            if asks_for_many {
+                self.say(&Control::Streams { limit }, None);
+            }
         }
         let has_place = match number {
             0 => Ok(()),

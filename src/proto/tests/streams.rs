@@ -115,6 +115,9 @@ fn the_server_says_how_many_streams_it_takes() {
         );
         assert_eq!(requested(&mut other), [0]);
         assert_eq!((all_sent(&mut other), other.stream_limit()), (vec![], 1));
+        // A later request does not change that.
+        ask(&mut other, 0, Verb::Get).ok();
+        assert_eq!(other.stream_limit(), 1);
     }
 }
 
