@@ -43,9 +43,9 @@ func WithMaxIdle(connections uint) ClientOption {
 	}}
 }
 
-// WithConnections sets how many connections to one server the client has at most, if the server takes
-// many streams on one. Past that, and for streams that are polled, asynchronous or parts of a table from
-// the start, streams share one. Default 16.
+// WithConnections has streams share connections, with so many at most to one server that takes many
+// streams on one: past that, and for streams that are polled, asynchronous or parts of a table from the
+// start. By default each stream has a connection of its own.
 func WithConnections(connections uint) ClientOption {
 	return ClientOption{func(o *C.dipc_client_options) error {
 		var failure *C.dipc_error

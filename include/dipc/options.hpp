@@ -113,7 +113,8 @@ struct ClientOptions {
   std::optional<bool> any_user = {};  ///< Trusts servers of every user of this machine.
   std::optional<std::chrono::nanoseconds> idle_timeout = {};  ///< A connection without a stream is kept.
   std::optional<std::size_t> max_idle = {};  ///< Connections without a stream kept for each server.
-  /// Connections to one server that takes many streams on one: past that streams share.
+  /// Connections to one server that takes many streams on one: past that streams share. Otherwise
+  /// each stream has its own.
   std::optional<std::size_t> connections = {};
   std::optional<Identity> tls = {};          ///< The client's certificate, for servers that ask.
   std::optional<std::string> tls_ca = {};    ///< A PEM file of authorities; otherwise the system's.

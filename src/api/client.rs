@@ -62,11 +62,12 @@ impl ClientBuilder {
         self
     }
 
-    /// Most connections to one server that takes many streams on one. A reader that a thread waits
-    /// for has a connection to itself while there may be one more beside the one that streams
-    /// share; asynchronous streams and parts share from the start. Default: 16.
+    /// Has streams share connections, with so many at most to one server that takes many streams on
+    /// one. A reader that a thread waits for has a connection to itself while there may be one more
+    /// beside the one that streams share; asynchronous streams and parts share from the start.
+    /// Default: each stream has a connection of its own.
     pub fn connections(mut self, count: usize) -> Self {
-        self.0.connections = count.max(1);
+        self.0.connections = Some(count.max(1));
         self
     }
 

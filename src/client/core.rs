@@ -130,17 +130,18 @@ impl ClientCore {
         dial: &DialOptions,
         cancel: Option<&Cancel>,
     ) -> Result<(Turner<End>, bool, Option<Opener<'_>>)> {
-        let most = self.options.connections.max(1);
-        let never = self.options.most_idle() == 0;
-        if !way.shares || never {
+        let kept = self.options.most_idle() > 0;
+        let most = self.options.connections.filter(|_| kept);
+        if !way.shares || most.is_none() {
             if let Some(kept) = self.reuse(&uri.uri, key) {
                 return Ok((kept, true, None));
             }
             // One of them is shared.
-            if never || self.alone.count(&uri.name) + 1 < most {
+            if most.is_none_or(|most| self.alone.count(&uri.name) + 1 < most) {
                 return Ok((self.connect_alone(uri, dial, cancel)?, false, None));
             }
         }
+        let most = most.unwrap_or(usize::MAX);
         let until = clock::after(dial.time());
         let place = match way.opens {
             true => self.shared.place(key, most, until, cancel)?,

@@ -375,7 +375,7 @@ impl Client {
         ClientStats {
             streams: self.core.streams.load(Ordering::Relaxed),
             connections_made: self.core.connections.load(Ordering::Relaxed),
-            connections_idle: self.core.pool.lock().len(),
+            connections_idle: self.core.pool.lock().len() + self.core.shared.idle(),
         }
     }
 }

@@ -18,9 +18,10 @@ pub struct ClientOptions {
     pub idle_timeout: Duration,
     /// How many idle connections are kept for each server.
     pub max_idle: usize,
-    /// Most connections to one server that takes many streams on one, for what is fetched and sent:
-    /// past that streams share. Where none is kept idle, streams do not share.
-    pub connections: usize,
+    /// Most connections to one server that takes many streams on one: past that streams share.
+    /// `None`: each stream has a connection of its own. Where none is kept idle, streams do not
+    /// share.
+    pub connections: Option<usize>,
     /// Settings that only one transport knows.
     pub settings: Settings,
     /// Certificates, for tls.
@@ -33,7 +34,7 @@ impl Default for ClientOptions {
             any_user: false,
             idle_timeout: Duration::from_secs(60),
             max_idle: 8,
-            connections: 16,
+            connections: None,
             settings: Settings::default(),
             tls: Arc::default(),
         }

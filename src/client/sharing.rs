@@ -154,6 +154,14 @@ impl SharedConnections {
         (over.into_iter().map(|shared| shared.link).collect(), next)
     }
 
+    /// How many carry no stream.
+    pub(super) fn idle(&self) -> u64 {
+        let servers = self.servers.lock();
+        let links = servers.values().flat_map(|server| &server.links);
+        let is_idle = |shared: &&SharedLink| shared.link.inspect(|end| !end.session.has_streams());
+        links.filter(is_idle).count() as u64
+    }
+
     /// Takes all connections out.
     pub(super) fn close(&self) -> Vec<Arc<EndLink>> {
         let servers = std::mem::take(&mut *self.servers.lock());

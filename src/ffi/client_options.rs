@@ -132,11 +132,11 @@ pub unsafe extern "C" fn dipc_client_options_set_idle_timeout_ns(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how many connections to one server the client has at most, if the server takes many streams
-/// on one. A stream that a thread waits for has a connection to itself while there may be one more
+/// Has streams share connections, and sets how many connections to one server the client has at most,
+/// if the server takes many streams on one. A stream that a thread waits for has a connection to itself while there may be one more
 /// beside the one that streams share. Past that, and for every stream that is polled, asynchronous
 /// or a part of a table, streams share one; the next is opened once the first carries as many as the
-/// server takes. Default: 16. For other servers this is no limit.
+/// server takes. Default: each stream has a connection of its own. For other servers this is no limit.
 ///
 /// @param options      Options to change; exclusive during the call.
 /// @param connections  Connections; at least 1, where all streams share.
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn dipc_client_options_set_connections(
                 "connections is 0: no server could be asked",
             ));
         }
-        options.inner.connections = connections;
+        options.inner.connections = Some(connections);
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or

@@ -45,7 +45,7 @@ fn many(most: u32) -> ServerOptions {
 
 fn client(connections: usize) -> Client {
     let options = ClientOptions {
-        connections,
+        connections: Some(connections),
         ..ClientOptions::default()
     };
     Client::new(options).unwrap()
@@ -410,6 +410,7 @@ fn connections_that_are_not_kept_are_not_shared() {
         serve(&server, "t", counting(2, 10));
         let options = ClientOptions {
             max_idle: 0,
+            connections: Some(8),
             ..ClientOptions::default()
         };
         let client = Client::new(options).unwrap();

@@ -42,8 +42,9 @@ class Client:
     :param idle_timeout: Seconds for which a connection without a stream is kept for the next one; 60 by
         default.
     :param max_idle: How many of them are kept for each server; 8 by default.
-    :param connections: How many connections there are at most to one server that takes many streams on one; 16 by
-        default. Past that, and for streams that are awaited or parts of a table from the start, streams share one.
+    :param connections: How many connections there are at most to one server that takes many streams on one: past
+        that, and for streams that are awaited or parts of a table from the start, streams share one. By default each
+        stream has a connection of its own.
     :param tls: Paths of the client's certificate and of its key, in PEM, for servers that ask for one.
     :param tls_ca: Path of the authorities, in PEM, whose certificates servers may have; the system's by default.
     :param tls_server_name: The name that a server's certificate must have; the host of the URI by default.

@@ -46,17 +46,15 @@ pub fn new_client(case: &Case) -> Result<Client> {
 
 /// A client that shares what is known of TLS with others.
 pub fn client_with(case: &Case, tls: Arc<TlsOptions>) -> Result<Client> {
-    let mut options = ClientOptions {
+    let options = ClientOptions {
         // Parallel streams are warmed up in parallel too.
         max_idle: usize::try_from(case.streams).unwrap_or(usize::MAX),
         settings: crate::settings(&case.settings)?,
         tls,
+        // The streams of open share connections.
+        connections: (case.op == Op::Open).then_some(8),
         ..ClientOptions::default()
     };
-    // Each stream has a connection, beside the one that streams would share. Those of open share.
-    if case.op != Op::Open {
-        options.connections = options.max_idle.saturating_add(1);
-    }
     Ok(Client::new(options)?)
 }
 
