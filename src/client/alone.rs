@@ -5,6 +5,8 @@ use std::sync::Arc;
 use foldhash::HashMap;
 use parking_lot::Mutex;
 
+use crate::fork::Generation;
+
 /// The connections with one stream at a time, by URI: those in use, and those kept.
 #[derive(Default)]
 pub(super) struct AloneConnections(Arc<Mutex<HashMap<Arc<str>, usize>>>);
@@ -13,6 +15,7 @@ pub(super) struct AloneConnections(Arc<Mutex<HashMap<Arc<str>, usize>>>);
 pub(super) struct AlonePlace {
     all: Arc<Mutex<HashMap<Arc<str>, usize>>>,
     uri: Arc<str>,
+    generation: Generation,
 }
 
 impl AloneConnections {
@@ -26,12 +29,17 @@ impl AloneConnections {
         AlonePlace {
             all: Arc::clone(&self.0),
             uri: Arc::clone(uri),
+            generation: Generation::now(),
         }
     }
 }
 
 impl Drop for AlonePlace {
     fn drop(&mut self) {
+        // In a forked child the lock may be held for ever.
+        if !self.generation.is_same_process() {
+            return;
+        }
         let mut all = self.all.lock();
         if let Some(count) = all.get_mut(&self.uri) {
             *count -= 1;

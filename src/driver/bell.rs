@@ -58,7 +58,7 @@ impl Bell {
     /// Wakes the sleeper, or keeps the next one from sleeping. One ring after the other, without a
     /// silence between, is one.
     pub fn ring(&self) {
-        if self.has_rung.swap(true, Ordering::AcqRel) {
+        if self.has_rung.swap(true, Ordering::SeqCst) {
             return;
         }
         match &self.clapper {
@@ -75,8 +75,8 @@ impl Bell {
             Clapper::Signal(signal) => signal.set(Reason::Bell, false),
         }
         // Last: a ring before this is seen by the look, and one behind it makes the descriptor
-        // readable.
-        self.has_rung.store(false, Ordering::Release);
+        // readable. The look must not come before this store.
+        self.has_rung.store(false, Ordering::SeqCst);
     }
 
     /// Whether the bell has rung since it was [silenced](Self::silence).
