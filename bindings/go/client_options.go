@@ -43,10 +43,10 @@ func WithMaxIdle(connections uint) ClientOption {
 	}}
 }
 
-// WithConnections has streams share connections, with so many at most to one server that takes many
+// WithClientConnections has streams share connections, with so many at most to one server that takes many
 // streams on one: past that, and for streams that are polled, asynchronous or parts of a table from the
 // start. By default each stream has a connection of its own.
-func WithConnections(connections uint) ClientOption {
+func WithClientConnections(connections uint) ClientOption {
 	return ClientOption{func(o *C.dipc_client_options) error {
 		var failure *C.dipc_error
 		return check(C.dipc_client_options_set_connections(o, C.size_t(connections), &failure), failure)
