@@ -55,7 +55,7 @@ enum Opening {
 
 /// Where a stream goes that wants to share.
 pub(super) enum SharedPlace<'a> {
-    /// A connection that is open has it.
+    /// On a connection that is open.
     Guest(Turner<End>),
     /// Its own connection is to be the next that streams share.
     Opener(Opener<'a>),

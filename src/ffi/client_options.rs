@@ -133,10 +133,11 @@ pub unsafe extern "C" fn dipc_client_options_set_idle_timeout_ns(
 }
 
 /// Has streams share connections, and sets how many connections to one server the client has at most,
-/// if the server takes many streams on one. A stream that a thread waits for has a connection to itself while there may be one more
-/// beside the one that streams share. Past that, and for every stream that is polled, asynchronous
-/// or a part of a table, streams share one; the next is opened once the first carries as many as the
-/// server takes. Default: each stream has a connection of its own. For other servers this is no limit.
+/// if the server takes many streams on one. A stream that a thread waits for has a connection to
+/// itself while there may be one more beside the shared one. Past that number streams share. Streams
+/// that are polled or asynchronous, and parts of a table, share from the start. The next shared
+/// connection is opened once the first carries as many streams as the server takes. Default: each
+/// stream has a connection of its own. For other servers this is no limit.
 ///
 /// @param options      Options to change; exclusive during the call.
 /// @param connections  Connections; at least 1, where all streams share.

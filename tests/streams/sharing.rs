@@ -1,6 +1,7 @@
 //! Many streams on one connection (section S).
 
 use std::collections::BTreeSet;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -55,6 +56,14 @@ fn ask(client: &Client, uri: &str, ticket: &[u8], options: &GetOptions) -> Pendi
     (client.start(Verb::Get, &[uri], ticket, options, None)).unwrap()
 }
 
+/// Waits until a descriptor is readable.
+fn wait_for(fd: BorrowedFd<'_>) {
+    let time = Timespec::try_from(SOON).unwrap();
+    let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let ready = poll(&mut polled, Some(&time)).unwrap();
+    assert!(ready > 0, "nothing came in time");
+}
+
 /// Waits for the answer.
 fn stream(pending: &Pending) -> Result<Stream, Error> {
     loop {
@@ -62,13 +71,7 @@ fn stream(pending: &Pending) -> Result<Stream, Error> {
             Some(Answer::Stream(stream)) => return Ok(*stream),
             Some(_) => panic!("an answer of another kind"),
             None => {
-                let fd = pending.fd();
-                let time = Timespec::try_from(SOON).unwrap();
-                let mut polled = [PollFd::new(&fd, PollFlags::IN)];
-                assert!(
-                    poll(&mut polled, Some(&time)).unwrap() > 0,
-                    "no answer came"
-                );
+                wait_for(pending.fd());
             }
         }
     }
@@ -236,8 +239,8 @@ fn a_full_connection_is_waited_for() {
     }
 }
 
-/// Rule S7, design.md, "Failure is per stream": streams that are refused, failed, cancelled, left
-/// and never read leave the others of their connection right.
+/// Rule S7, design.md, "Failure is per stream": streams that are refused, failed, left and never
+/// read leave the others of their connection right.
 #[test]
 fn one_of_many_may_fail() {
     for subject in subjects() {
@@ -320,8 +323,7 @@ fn one_of_many_may_fail() {
     }
 }
 
-/// Rule S7: the end of the connection ends each of its streams with one status and text, and the
-/// next stream finds a new connection.
+/// Rule S7: the end of the connection ends each of its streams with one status and text.
 #[test]
 fn a_cut_connection_ends_each_stream() {
     for subject in subjects() {
@@ -384,9 +386,7 @@ fn no_stream_needs_a_thread() {
             }
             for stream in &mut streams {
                 while matches!(stream.try_next().unwrap(), NextBatch::NotYet) {
-                    let fd = stream.fd().unwrap();
-                    let time = Timespec::try_from(SOON).unwrap();
-                    assert!(poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&time)).unwrap() > 0);
+                    wait_for(stream.fd().unwrap());
                 }
             }
         }
@@ -594,13 +594,7 @@ fn put(pending: &Pending) -> (Put, Option<Stream>) {
             Some(Answer::Put(put, stream)) => return (*put, stream.map(|it| *it)),
             Some(_) => panic!("an answer of another kind"),
             None => {
-                let fd = pending.fd();
-                let time = Timespec::try_from(SOON).unwrap();
-                let mut polled = [PollFd::new(&fd, PollFlags::IN)];
-                assert!(
-                    poll(&mut polled, Some(&time)).unwrap() > 0,
-                    "no answer came"
-                );
+                wait_for(pending.fd());
             }
         }
     }

@@ -231,6 +231,26 @@ fn more_streams_than_the_limit_are_busy() {
     assert_eq!(requested(&mut session), [5]);
 }
 
+/// Rules S3, Q3: a client that goes on with a table while the host decides is cut off. Another
+/// stream's host would wait if the connection were not read.
+#[test]
+fn a_client_waits_for_the_answer() {
+    let mut session = server(5, true);
+    ask(&mut session, 1, Verb::Put).unwrap();
+    requested(&mut session);
+    session.stream_mut(1).unwrap().await_decision();
+    let mut sent = (0..5000).map(|_| {
+        let schema = InMessage::Metadata(&[0_u8; 5][..]);
+        session.handle(Timestamp::default(), 1, schema)
+    });
+    let error = sent.find_map(Result::err).expect("it is bounded");
+    assert_eq!(error.status(), Status::Protocol);
+    assert!(
+        error.text().contains("before the server has answered"),
+        "{error}"
+    );
+}
+
 /// Rule S4: a client that goes on to ask the server to take tables, and ends none of those that were
 /// refused, is cut off.
 #[test]
