@@ -554,14 +554,19 @@ fn take_tables(server: &ServerHandle) {
     handler.map_err(|(error, _)| error).unwrap();
 }
 
-/// Rules S1 to S3 of puts: tables that clients send share a connection, and its memory, and each
-/// comes whole.
+/// Rules S1 to S3 and E3 of puts: tables that clients send share a connection, and its memory, and
+/// each comes whole; also on a connection whose first stream came from the server.
 #[test]
 fn tables_of_clients_share_a_connection() {
     for subject in subjects() {
         let (server, uri) = server(subject, many(1000));
+        serve(&server, "t", counting(20, 1_000));
         take_tables(&server);
         let client = client(8);
+        if subject.scheme != "mem" {
+            let asked = ask(&client, &uri, b"t", &subject.options());
+            read_all(&mut stream(&asked).unwrap()).unwrap();
+        }
         let described = (&export_schema(&schema()), 1);
         for _ in 0..2 {
             let start = |_| {

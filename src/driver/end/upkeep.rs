@@ -41,9 +41,11 @@ impl End {
     /// Asks when it is time to, as long as something is to be sent.
     pub(super) fn probe_when_due(&mut self, now: Timestamp, effects: &mut EndEffects) {
         let is_due = self.probe_at.take_if(|at| *at <= now).is_some();
-        if is_due
-            && (self.session.first().state() != SenderState::Idle
-                || self.connection.traffic().queued > 0)
+        let is_used = match self.session.is_many() {
+            true => self.session.has_streams(),
+            false => self.session.first().state() != SenderState::Idle,
+        };
+        if is_due && (is_used || self.connection.traffic().queued > 0)
         {
             self.probe(effects);
         }

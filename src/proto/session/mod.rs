@@ -305,7 +305,7 @@ impl<P, K, B> Session<P, K, B> {
             Control::Ready { seq, event, handle } if self.streams.is_receiving() => {
                 Handled::Memory(PeerMemory::Ready { seq, event, handle })
             }
-            Control::RegionForgotten { id } if self.streams.first.sender.is_extension() => {
+            Control::RegionForgotten { id } if self.is_extension() => {
                 self.region_forgotten(id)?;
                 Handled::Done
             }

@@ -111,7 +111,7 @@ impl<P, K, B> Session<P, K, B> {
     /// Fails if the peer does not read messages about the connection.
     fn ensure_heard(&self, call: &str) -> Result<()> {
         let state = self.streams.first.sender.state();
-        if state == SenderState::Closed || !self.streams.first.sender.is_extension() {
+        if state == SenderState::Closed || !self.is_extension() {
             return Err(Error::invalid_argument(format!(
                 "{call} is not possible while the sender is {state:?}"
             )));
