@@ -45,8 +45,7 @@ impl End {
             true => self.session.has_streams(),
             false => self.session.first().state() != SenderState::Idle,
         };
-        if is_due && (is_used || self.connection.traffic().queued > 0)
-        {
+        if is_due && (is_used || self.connection.traffic().queued > 0) {
             self.probe(effects);
         }
     }

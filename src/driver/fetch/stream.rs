@@ -111,8 +111,9 @@ impl Stream {
     /// Headers of the server's answer, so far.
     pub fn headers(&self) -> Headers {
         match &self.fetch {
-            Some(fetch) => fetch.answer_headers(),
-            None => self.headers.clone(),
+            // In a forked child the lock may be held for ever.
+            Some(fetch) if self.generation.is_same_process() => fetch.answer_headers(),
+            _ => self.headers.clone(),
         }
     }
 
@@ -268,16 +269,16 @@ impl Stream {
         let Some(fetch) = self.fetch.take() else {
             return;
         };
+        if !self.generation.is_same_process() {
+            // A forked child sends nothing, and locks may be held for ever: the copy is leaked.
+            let _left = ManuallyDrop::new(fetch);
+            return;
+        }
         self.headers = fetch.answer_headers();
         // That of an exchange is kept from here on: it may be asked for behind the end.
         self.schema = self.schema.take().or_else(|| fetch.schema());
         if let Some(poller) = &mut self.poller {
             poller.end();
-        }
-        if self.generation.ensure_same_process().is_err() {
-            // A forked child sends nothing, and locks may be held for ever: the copy is leaked.
-            let _left = ManuallyDrop::new(fetch);
-            return;
         }
         self.log_end(is_whole);
         if let Some(ending) = self.ending.take() {
