@@ -294,18 +294,17 @@ impl<P, K, B> Session<P, K, B> {
 
     /// Takes a control message that is about the connection.
     fn handle_control(&mut self, control: Control) -> Result<Routed> {
-        let receives = self.streams.has_come();
         Ok(Routed::Here(match control {
-            Control::Region { id, handle } if receives => {
+            Control::Region { id, handle } if self.streams.has_come() => {
                 Handled::Memory(PeerMemory::Region { id, handle })
             }
-            Control::RegionGone { id } if receives => {
+            Control::RegionGone { id } if self.streams.has_come() => {
                 Handled::Memory(PeerMemory::RegionGone { id })
             }
             Control::Ready { seq, event, handle } if self.streams.is_receiving() => {
                 Handled::Memory(PeerMemory::Ready { seq, event, handle })
             }
-            Control::RegionForgotten { id } if self.is_extension() => {
+            Control::RegionForgotten { id } if self.is_heard() => {
                 self.region_forgotten(id)?;
                 Handled::Done
             }

@@ -108,10 +108,15 @@ impl<P, K, B> Session<P, K, B> {
         Ok(())
     }
 
+    /// Whether the peer reads messages about this side's memory.
+    pub(super) fn is_heard(&self) -> bool {
+        self.is_many() || self.streams.first.sender.is_extension()
+    }
+
     /// Fails if the peer does not read messages about the connection.
     fn ensure_heard(&self, call: &str) -> Result<()> {
         let state = self.streams.first.sender.state();
-        if state == SenderState::Closed || !self.is_extension() {
+        if state == SenderState::Closed || !self.is_heard() {
             return Err(Error::invalid_argument(format!(
                 "{call} is not possible while the sender is {state:?}"
             )));

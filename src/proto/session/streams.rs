@@ -1,7 +1,7 @@
 //! The streams of a connection, by number (section S).
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::role::{SessionRole, StreamRole};
 use super::{Session, SessionEvent, SessionStream};
@@ -35,7 +35,7 @@ pub(super) enum StreamLimit {
 #[derive(Debug)]
 pub(super) struct Streams<P, K, B> {
     pub(super) first: SessionStream<P, K, B>,
-    others: BTreeMap<u32, Numbered<P, K, B>>,
+    others: BTreeMap<u32, Box<Numbered<P, K, B>>>,
     /// The highest number so far.
     highest: u32,
     /// How many of `others` count towards the limit (rule S4).
@@ -45,11 +45,11 @@ pub(super) struct Streams<P, K, B> {
     /// their numbers (rule S2), whatever their hosts do first.
     unasked: BTreeSet<u32>,
     /// Streams of `others` that may have messages for the transport.
-    to_send: BTreeSet<u32>,
+    to_send: VecDeque<u32>,
     /// Streams of `others` that may have events, or have come to their end.
-    to_tell: BTreeSet<u32>,
+    to_tell: VecDeque<u32>,
     /// When the peer has been silent for too long about a stream of `others`.
-    silent_at: BTreeMap<u32, Timestamp>,
+    silent_at: BTreeSet<(Timestamp, u32)>,
     pub(super) config: SenderConfig,
     is_ordered: bool,
     /// The schema of the stream of `others` that has ended last.
@@ -61,6 +61,12 @@ pub(super) struct Streams<P, K, B> {
 struct Numbered<P, K, B> {
     stream: SessionStream<P, K, B>,
     standing: Standing,
+    /// Its number is in `to_send`.
+    is_to_send: bool,
+    /// Its number is in `to_tell`.
+    is_to_tell: bool,
+    /// Its time in `silent_at`.
+    silent_at: Option<Timestamp>,
 }
 
 /// Who needs a stream.
@@ -85,9 +91,9 @@ impl<P, K, B> Streams<P, K, B> {
             running: 0,
             limit: StreamLimit::One,
             unasked: BTreeSet::new(),
-            to_send: BTreeSet::new(),
-            to_tell: BTreeSet::new(),
-            silent_at: BTreeMap::new(),
+            to_send: VecDeque::new(),
+            to_tell: VecDeque::new(),
+            silent_at: BTreeSet::new(),
             config,
             is_ordered,
             last_schema: None,
@@ -109,8 +115,12 @@ impl<P, K, B> Streams<P, K, B> {
             return Some(&mut self.first);
         }
         let numbered = self.others.get_mut(&number)?;
-        self.to_send.insert(number);
-        self.to_tell.insert(number);
+        if !std::mem::replace(&mut numbered.is_to_send, true) {
+            self.to_send.push_back(number);
+        }
+        if !std::mem::replace(&mut numbered.is_to_tell, true) {
+            self.to_tell.push_back(number);
+        }
         Some(&mut numbered.stream)
     }
 
@@ -251,7 +261,13 @@ impl<P, K, B> Streams<P, K, B> {
             Entry::Occupied(mut early) => early.get_mut().standing = standing,
             Entry::Vacant(vacant) => {
                 let stream = new();
-                vacant.insert(Numbered { stream, standing });
+                vacant.insert(Box::new(Numbered {
+                    stream,
+                    standing,
+                    is_to_send: false,
+                    is_to_tell: false,
+                    silent_at: None,
+                }));
                 self.running = self.running.saturating_add(1);
             }
         }
@@ -259,26 +275,34 @@ impl<P, K, B> Streams<P, K, B> {
 
     /// The next message of a stream other than the first.
     pub(super) fn poll_transmit(&mut self) -> Option<(u32, Transmit<P>)> {
-        if self.to_send.is_empty() {
-            return None;
-        }
-        while let Some(number) = self.next_to_send() {
-            let numbered = self.others.get_mut(&number);
-            if let Some(transmit) = numbered.and_then(|it| it.stream.poll_transmit()) {
-                self.unasked.remove(&number);
+        while let Some(number) = self.to_send.front().copied() {
+            let Some(numbered) = self.others.get_mut(&number) else {
+                self.to_send.pop_front();
+                continue;
+            };
+            let is_unasked = !self.unasked.is_empty() && self.unasked.contains(&number);
+            // Its turn comes behind the requests before its own.
+            let waits = is_unasked && self.unasked.first() != Some(&number);
+            if !waits && let Some(transmit) = numbered.stream.poll_transmit() {
+                if is_unasked {
+                    self.asked(number);
+                }
                 return Some((number, transmit));
             }
-            self.to_send.remove(&number);
+            self.to_send.pop_front();
+            numbered.is_to_send = false;
             self.settle(number);
         }
         None
     }
 
-    /// The next stream that may have a message, but for those that wait for an earlier request.
-    fn next_to_send(&self) -> Option<u32> {
-        let earliest = self.unasked.first();
-        let waits = |number: &&u32| self.unasked.contains(number) && earliest != Some(number);
-        self.to_send.iter().find(|number| !waits(number)).copied()
+    /// The request of a stream has left, or will not: the next one may.
+    fn asked(&mut self, number: u32) {
+        if self.unasked.remove(&number)
+            && let Some(next) = self.unasked.first().copied()
+        {
+            let _ = self.get_mut(next);
+        }
     }
 
     /// The next event of a stream other than the first.
@@ -286,12 +310,14 @@ impl<P, K, B> Streams<P, K, B> {
         &mut self,
         now: impl Fn() -> Timestamp,
     ) -> Option<(u32, SessionEvent<K>)> {
-        while let Some(number) = self.to_tell.first().copied() {
-            let numbered = self.others.get_mut(&number);
-            if let Some(event) = numbered.and_then(|it| it.stream.poll_event(&now)) {
-                return Some((number, event));
+        while let Some(number) = self.to_tell.front().copied() {
+            if let Some(numbered) = self.others.get_mut(&number) {
+                if let Some(event) = numbered.stream.poll_event(&now) {
+                    return Some((number, event));
+                }
+                numbered.is_to_tell = false;
             }
-            self.to_tell.pop_first();
+            self.to_tell.pop_front();
             self.settle(number);
         }
         None
@@ -306,10 +332,15 @@ impl<P, K, B> Streams<P, K, B> {
         let Some(numbered) = self.others.get_mut(&number) else {
             return;
         };
-        match numbered.stream.silent_at() {
-            Some(at) => self.silent_at.insert(number, at),
-            None => self.silent_at.remove(&number),
-        };
+        let silent_at = numbered.stream.silent_at();
+        let before = std::mem::replace(&mut numbered.silent_at, silent_at);
+        if before != silent_at {
+            let of_number = |at| (at, number);
+            if let Some(before) = before.map(of_number) {
+                self.silent_at.remove(&before);
+            }
+            self.silent_at.extend(silent_at.map(of_number));
+        }
         if numbered.standing == Standing::Released && numbered.stream.is_over() {
             numbered.standing = Standing::Lent;
             self.running = self.running.saturating_sub(1);
@@ -324,14 +355,14 @@ impl<P, K, B> Streams<P, K, B> {
 
     /// When the peer has been silent for too long about a stream.
     pub(super) fn silent_at(&self) -> Option<Timestamp> {
-        let others = self.silent_at.values().copied();
-        others.chain(self.first.silent_at()).min()
+        let others = self.silent_at.first().map(|(at, _)| *at);
+        others.into_iter().chain(self.first.silent_at()).min()
     }
 
     pub(super) fn handle_timeout(&mut self, now: Timestamp) {
         self.first.handle_timeout(now);
-        let due = self.silent_at.iter().filter(|(_, at)| **at <= now);
-        for number in due.map(|(number, _)| *number).collect::<Vec<_>>() {
+        let due = self.silent_at.iter().take_while(|(at, _)| *at <= now);
+        for number in due.map(|(_, number)| *number).collect::<Vec<_>>() {
             if let Some(stream) = self.get_mut(number) {
                 stream.handle_timeout(now);
             }
@@ -467,8 +498,9 @@ impl<P, K, B> Session<P, K, B> {
             && numbered.standing == Standing::Held
         {
             numbered.standing = Standing::Released;
-            self.streams.unasked.remove(&number);
-            self.streams.to_tell.insert(number);
+            self.streams.asked(number);
+            // It may have come to its end.
+            let _ = self.streams.get_mut(number);
         }
     }
 
