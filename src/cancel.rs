@@ -1,15 +1,15 @@
 //! A token that ends waiting calls from another thread.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::error::{Error, Result};
 
-/// So many children are kept before those that have died are looked for.
+/// So many followers are kept before those that have died are looked for.
 const MANY: usize = 16;
 
 /// Cancels every call that has the token. Clones are the same token. Cancelling is final.
@@ -18,19 +18,55 @@ pub struct Cancel {
     inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
 struct Inner {
     cancelled: AtomicBool,
-    /// Readable after cancelling. Nobody drains the descriptor, so every waiter sees it.
-    event: OwnedFd,
-    /// Tokens that end with this one.
-    children: Mutex<Vec<Weak<Self>>>,
+    /// Readable after cancelling. Nobody drains the descriptor, so every waiter sees it. Made for the
+    /// first of them.
+    event: OnceLock<Arc<OwnedFd>>,
+    followers: Mutex<Vec<Weak<dyn Follower>>>,
 }
 
-impl AsFd for Cancel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd()
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cancel")
+            .field("cancelled", &self.cancelled)
+            .finish_non_exhaustive()
     }
+}
+
+/// What is told of a cancel, once, by the thread that cancels.
+pub(crate) trait Follower: Send + Sync {
+    /// The token is cancelled.
+    fn cancelled(&self);
+}
+
+/// A token that ends with another one.
+impl Follower for Inner {
+    fn cancelled(&self) {
+        self.cancel();
+    }
+}
+
+impl Inner {
+    fn cancel(&self) {
+        if self.cancelled.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        if let Some(event) = self.event.get() {
+            signal(event);
+        }
+        let followers = std::mem::take(&mut *self.followers.lock());
+        for follower in followers.iter().filter_map(Weak::upgrade) {
+            follower.cancelled();
+        }
+    }
+}
+
+/// Makes the descriptor of a cancelled token readable.
+fn signal(event: &OwnedFd) {
+    // The write can fail only on overflow or on a closed descriptor. The counter is at most 2, and
+    // `event` is open.
+    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 
 impl Cancel {
@@ -38,15 +74,13 @@ impl Cancel {
     ///
     /// # Errors
     ///
-    /// `OutOfResources` when the process has no file descriptor left.
+    /// None today: its descriptor is made for the first call that sleeps.
     pub fn new() -> Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Error::os("cannot make a cancel token", errno))?;
         Ok(Self {
             inner: Arc::new(Inner {
                 cancelled: AtomicBool::new(false),
-                event,
-                children: Mutex::default(),
+                event: OnceLock::new(),
+                followers: Mutex::default(),
             }),
         })
     }
@@ -58,44 +92,69 @@ impl Cancel {
     /// As [`new`](Self::new).
     pub fn child(&self) -> Result<Self> {
         let child = Self::new()?;
-        {
-            let mut children = self.inner.children.lock();
-            if children.len() == children.capacity() {
-                children.retain(|child| child.strong_count() > 0);
-                // Room, so that the next look is far.
-                let more = children.len().max(MANY);
-                children.reserve(more);
-            }
-            children.push(Arc::downgrade(&child.inner));
-        }
-        // After the push: either this thread sees the cancel, or the canceller sees the child.
-        if self.is_cancelled() {
-            child.cancel();
-        }
+        let inner: Weak<dyn Follower> = Arc::downgrade(&child.inner) as Weak<Inner>;
+        self.tell(inner);
         Ok(child)
+    }
+
+    /// Tells `follower` of the cancel, as long as it lives. A token that is cancelled tells at once.
+    pub(crate) fn tell(&self, follower: Weak<dyn Follower>) {
+        let told = Weak::clone(&follower);
+        {
+            let mut followers = self.inner.followers.lock();
+            if followers.len() == followers.capacity() {
+                followers.retain(|follower| follower.strong_count() > 0);
+                // Room, so that the next look is far.
+                let more = followers.len().max(MANY);
+                followers.reserve(more);
+            }
+            followers.push(follower);
+        }
+        // After the push: either this thread sees the cancel, or the canceller sees the follower.
+        if self.is_cancelled()
+            && let Some(told) = told.upgrade()
+        {
+            told.cancelled();
+        }
     }
 
     /// Cancels. Safe from any thread; a second call does nothing.
     pub fn cancel(&self) {
-        if !self.inner.cancelled.swap(true, Ordering::AcqRel) {
-            // The write can fail only on overflow or on a closed descriptor. The counter is at most
-            // 1, and `event` is open.
-            let _ = rustix::io::write(&self.inner.event, &1_u64.to_ne_bytes());
-            let children = std::mem::take(&mut *self.inner.children.lock());
-            for inner in children.iter().filter_map(Weak::upgrade) {
-                Self { inner }.cancel();
-            }
-        }
+        self.inner.cancel();
     }
 
     /// True after [`cancel`](Self::cancel).
     pub fn is_cancelled(&self) -> bool {
-        self.inner.cancelled.load(Ordering::Acquire)
+        self.inner.cancelled.load(Ordering::SeqCst)
     }
 
     /// A descriptor that is readable after [`cancel`](Self::cancel).
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.inner.event.as_fd()
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no file descriptor left.
+    pub fn fd(&self) -> Result<BorrowedFd<'_>> {
+        self.event().map(|event| event.as_fd())
+    }
+
+    /// The same, to be kept.
+    ///
+    /// # Errors
+    ///
+    /// As [`fd`](Self::fd).
+    pub(crate) fn event(&self) -> Result<&Arc<OwnedFd>> {
+        let inner = &self.inner;
+        if let Some(event) = inner.event.get() {
+            return Ok(event);
+        }
+        let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| Error::os("cannot make a descriptor for a cancel token", errno))?;
+        let event = inner.event.get_or_init(|| Arc::new(made));
+        // A cancel before this has found no descriptor, and one behind it finds this one.
+        if self.is_cancelled() {
+            signal(event);
+        }
+        Ok(event)
     }
 
     /// Returns an error after [`cancel`](Self::cancel).
@@ -135,6 +194,6 @@ mod tests {
         for _ in 0..10_000 {
             drop(parent.child().unwrap());
         }
-        assert!(parent.inner.children.lock().len() <= 4 * MANY);
+        assert!(parent.inner.followers.lock().len() <= 4 * MANY);
     }
 }

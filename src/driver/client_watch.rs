@@ -73,7 +73,7 @@ impl ClientWatch {
             Some(token) => token,
             None => {
                 let token = Cancel::new()?;
-                let fd = HostFd::twin(&token)?;
+                let fd = HostFd::twin(token.fd()?)?;
                 self.token.get_or_init(|| (token, fd))
             }
         };

@@ -176,7 +176,7 @@ pub fn sleep<'a>(
         }
     }
     if let Some(cancel) = cancel {
-        fds.push(PollFd::from_borrowed_fd(cancel.fd(), PollFlags::IN));
+        fds.push(PollFd::from_borrowed_fd(cancel.fd()?, PollFlags::IN));
     }
     if let Some(bell) = bell {
         fds.push(PollFd::new(bell, PollFlags::IN));

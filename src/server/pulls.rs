@@ -80,7 +80,7 @@ impl PullQueues {
             PollFlags::IN,
         )];
         if let Some(cancel) = cancel {
-            fds.push(PollFd::from_borrowed_fd(cancel.fd(), PollFlags::IN));
+            fds.push(PollFd::from_borrowed_fd(cancel.fd()?, PollFlags::IN));
         }
         let timeout = deadline.and_then(|at| Timespec::try_from(clock::until(at)).ok());
         match poll(&mut fds, timeout.as_ref()) {

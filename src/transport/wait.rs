@@ -23,7 +23,8 @@ pub fn wait(
         let ready = PollFd::new(fd, events);
         let polled = match cancel {
             Some(cancel) => {
-                let token = PollFd::from_borrowed_fd(cancel.fd(), PollFlags::IN);
+                let token = cancel.fd().map_err(|_| Errno::MFILE)?;
+                let token = PollFd::from_borrowed_fd(token, PollFlags::IN);
                 poll(&mut [ready, token], Some(&left))
             }
             None => poll(&mut [ready], Some(&left)),

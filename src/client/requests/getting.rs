@@ -149,7 +149,7 @@ impl Request for GetRequest {
                 Err(error) => self.lead_on(error)?,
             }
         };
-        let poller = Poller::new([Arc::new(self.cancel.0.clone()) as _])?;
+        let poller = Poller::new([Arc::clone(self.cancel.0.event()?) as _])?;
         self.state = GetState::Asked {
             asked: Box::new(asked),
             poller: Box::new(poller),

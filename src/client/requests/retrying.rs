@@ -53,7 +53,7 @@ impl<R: Request> Retrying<R> {
     }
 
     fn rest(&mut self, until: Timestamp) -> Result<()> {
-        let mut poller = Poller::new([Arc::new(self.cancel.clone()) as _])?;
+        let mut poller = Poller::new([Arc::clone(self.cancel.event()?) as _])?;
         poller.wait_for([], Some(until));
         self.pause = Some(Pause { until, poller });
         Ok(())

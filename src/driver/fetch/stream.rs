@@ -152,7 +152,8 @@ impl Stream {
         let poller = match self.poller.take() {
             Some(poller) => poller,
             None => {
-                let token = self.cancel.clone().map(|token| Arc::new(token) as _);
+                let token = self.cancel.as_ref().map(Cancel::event).transpose()?;
+                let token = token.map(|token| Arc::clone(token) as _);
                 let bell = self.fetch.as_deref().and_then(Fetch::bell);
                 let poller = Box::new(Poller::new(token.into_iter().chain(bell))?);
                 if let Some(fetch) = &mut self.fetch {

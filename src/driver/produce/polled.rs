@@ -52,7 +52,7 @@ impl Production {
             poller.unwatch_always(&old);
         }
         if let Some(cancel) = &self.cancel {
-            let token: Arc<dyn Watched> = Arc::new(cancel.clone());
+            let token = Arc::clone(cancel.event()?) as Arc<dyn Watched>;
             poller.watch_always(Arc::clone(&token))?;
             self.token = Some(token);
         }

@@ -76,7 +76,7 @@ impl Caller {
             .map_err(|error| Error::io(doing, &error))?;
         let cancelled = {
             let _inside = runtime.enter();
-            let event = cancel.fd().try_clone_to_owned();
+            let event = cancel.fd()?.try_clone_to_owned();
             event.and_then(|event| {
                 // SAFETY: the `AsyncFd` owns the descriptor and nothing takes it out, so it stays
                 // open, and the same, until the drop.
