@@ -212,7 +212,7 @@ async fn answer(pending: Pending) -> Result<Answer> {
         if let Some(answer) = pending.try_answer(|_| true)? {
             return Ok(answer);
         }
-        readable(pending.fd()).await?;
+        readable(pending.fd()?).await?;
     }
 }
 

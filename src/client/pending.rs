@@ -1,6 +1,6 @@
 //! Requests for hosts that sleep in an event loop of their own.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -79,8 +79,12 @@ impl Pending {
 
     /// A descriptor that is readable once [`try_answer`](Self::try_answer) finds something, and
     /// from then on.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.request.bell.as_fd()
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no file descriptor left.
+    pub fn fd(&self) -> Result<BorrowedFd<'_>> {
+        self.request.bell.fd()
     }
 
     /// Takes the answer, if it has come and `is_wanted`; `None` before. A failure is said again at

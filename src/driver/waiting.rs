@@ -179,7 +179,7 @@ pub fn sleep<'a>(
         fds.push(PollFd::from_borrowed_fd(cancel.fd()?, PollFlags::IN));
     }
     if let Some(bell) = bell {
-        fds.push(PollFd::new(bell, PollFlags::IN));
+        fds.push(PollFd::from_borrowed_fd(bell.fd()?, PollFlags::IN));
     }
     let left = deadline.map(|deadline| Timespec::try_from(clock::until(deadline)));
     match poll(&mut fds, left.and_then(Result::ok).as_ref()) {

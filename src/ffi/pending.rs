@@ -39,8 +39,8 @@ impl dipc_pending {
 }
 
 /// dipc_client_get(), dipc_client_list() or dipc_client_describe() without a wait, for event loops.
-/// Up to 8 threads of the client connect; one more waits for the answers of all servers, however
-/// many there are.
+/// On a connection that is open and that streams share, this call asks. Otherwise up to 8 threads of
+/// the client connect; one more waits for the answers of all servers, however many there are.
 ///
 /// @param client                Client.
 /// @param verb                  DIPC_VERB_GET, DIPC_VERB_LIST or DIPC_VERB_DESCRIBE.
@@ -108,13 +108,14 @@ pub unsafe extern "C" fn dipc_client_start(
 }
 
 /// Gives a descriptor for poll(), epoll and event loops. It is readable once the answer has come,
-/// and from then on.
+/// and from then on. Of a request that is made again, since the server is busy or drains, it may be
+/// readable before for a moment.
 ///
 /// @param pending  Request.
 /// @param out      Receives the descriptor. It is the request's, which closes it; it is not to be
 ///                 read or closed.
 /// @param error    May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_RESOURCES: no descriptors are left.
 ///
 /// # Safety
 ///
@@ -128,7 +129,7 @@ pub unsafe extern "C" fn dipc_pending_fd(
     let body = |pending: &dipc_pending| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
-        out.set(pending.inner.fd().as_raw_fd());
+        out.set(pending.inner.fd()?.as_raw_fd());
         Ok(())
     };
     // SAFETY: the caller promises `pending` is NULL or live, and `error` NULL or writable.

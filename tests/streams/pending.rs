@@ -63,7 +63,7 @@ fn ask(
 
 /// Waits for the answer.
 fn answer(pending: &Pending) -> Result<Answer> {
-    let fd = pending.fd();
+    let fd = pending.fd().unwrap();
     let mut polled = [PollFd::new(&fd, PollFlags::IN)];
     let most = Timespec {
         tv_sec: 20,

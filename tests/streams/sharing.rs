@@ -71,7 +71,7 @@ fn stream(pending: &Pending) -> Result<Stream, Error> {
             Some(Answer::Stream(stream)) => return Ok(*stream),
             Some(_) => panic!("an answer of another kind"),
             None => {
-                wait_for(pending.fd());
+                wait_for(pending.fd().unwrap());
             }
         }
     }
@@ -286,9 +286,8 @@ fn one_of_many_may_fail() {
             for (at, request) in begun.into_iter().enumerate() {
                 scope.spawn(move || {
                     for number in 0..20 {
-                        // Those that nobody reads have no room, and others are cancelled.
-                        let pushed =
-                            request.push(export(&batch(number, 10)), None, Some(SOON / 10));
+                        // Those that nobody reads have no room until they are cancelled.
+                        let pushed = request.push(export(&batch(number, 10)), None, Some(SOON));
                         if pushed.is_err() || (number == 10 && at % 5 == 0) {
                             request.fail(Status::Provider.code(), "it is enough");
                             return;
@@ -309,8 +308,9 @@ fn one_of_many_may_fail() {
                 }
             }
             assert!((20..30).contains(&whole), "{whole} of 30 have come whole");
+            drop(never_read);
         });
-        drop((never_read, requests));
+        drop(requests);
         assert_eq!(client.stats().connections_made, 1);
         eventually("no stream is left", || server.stats().streams_active == 0);
         // The connection serves on.
@@ -599,7 +599,7 @@ fn put(pending: &Pending) -> (Put, Option<Stream>) {
             Some(Answer::Put(put, stream)) => return (*put, stream.map(|it| *it)),
             Some(_) => panic!("an answer of another kind"),
             None => {
-                wait_for(pending.fd());
+                wait_for(pending.fd().unwrap());
             }
         }
     }

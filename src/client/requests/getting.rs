@@ -72,7 +72,7 @@ impl GetRequest {
         else {
             return Ok(false);
         };
-        *found = match asked.fetch.try_schema(Some(&self.cancel.0), poller) {
+        *found = match asked.fetch.try_schema(Some(&self.cancel.0), Some(poller)) {
             Ok(false) => return Ok(false),
             Ok(true) => Some(Ok(())),
             Err(error) => Some(Err(error)),
@@ -186,7 +186,7 @@ impl Request for GetRequest {
         let Some((mut stream, _)) = self.end()? else {
             return Ok(None);
         };
-        stream.set_cancel(self.cancel.1.as_ref());
+        stream.hand_over(self.cancel.1.as_ref());
         Ok(Some(Answer::Stream(stream)))
     }
 }

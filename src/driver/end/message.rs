@@ -60,7 +60,13 @@ impl End {
         };
         self.stirred.add(number);
         self.attached.make_ready(number);
-        match self.session.handle(now, number, message)? {
+        let is_control = matches!(message, InMessage::Control(_));
+        let handled = self.session.handle(now, number, message)?;
+        if is_control && self.session.is_many() && self.awaits_schema(number) {
+            // PENDING ends one time and begins another.
+            self.keep_time(number);
+        }
+        match handled {
             Handled::Expect(expected) => {
                 self.connection.post_body(number, expected);
                 Ok(())

@@ -4,6 +4,7 @@
 //! A connection serves one stream after the other (rule E4), or many at once (section S). It outlives
 //! its streams and the client while arrays point into the peer's memory (rule F6).
 
+mod alarms;
 mod attached;
 mod leaving;
 mod message;
@@ -28,6 +29,7 @@ pub use receiving::{StreamGpus, hand_on_bodies, peer_has_ended};
 pub use sending::{Awaited, SendRoom, Writes};
 pub use stream_link::StreamLink;
 
+use alarms::Alarms;
 use attached::AttachedStreams;
 
 use crate::arrow::decode::KnownSchema;
@@ -112,6 +114,7 @@ pub struct End {
     attached: AttachedStreams,
     /// Requests that are among many, and when their clients hear that the answer takes its time.
     unanswered: VecDeque<(Timestamp, u32)>,
+    alarms: Alarms,
     /// Streams for which something has come.
     stirred: Stirred,
     /// So much waited to be written that streams waited for room.
@@ -303,6 +306,7 @@ impl End {
             announced: HashMap::new(),
             attached: AttachedStreams::default(),
             unanswered: VecDeque::new(),
+            alarms: Alarms::default(),
             stirred: Stirred::default(),
             was_crowded: false,
             unread: Unread::Signalled,

@@ -72,7 +72,10 @@ impl End {
         if let Some(table) = self.connection.table() {
             table.accept_gpus(gpus.lent);
         }
-        self.wake();
+        // The I/O thread, which turns a connection of many streams, sleeps on its descriptor.
+        if !self.session.is_many() {
+            self.wake();
+        }
     }
 
     /// Everything of a stream has come, or nothing more comes.
@@ -100,7 +103,7 @@ impl End {
     /// Ends a connection that no client has any more, unless the server still has memory of it, or
     /// owes an answer.
     pub(super) fn let_go(&mut self, effects: &mut EndEffects) {
-        if !self.session.is_needed() {
+        if matches!(self.kept, Kept::Retired(_)) && !self.session.is_needed() {
             self.let_go_retired(effects);
         }
     }

@@ -34,6 +34,8 @@ pub enum Writes {
     AtOnce,
     /// With those that follow soon.
     Later,
+    /// With the next turn of the I/O thread, which is near, and with what others queue until then.
+    InTurn,
 }
 
 /// Room for messages of a stream, as it was after a step of the stream. Only the stream uses room,
@@ -169,10 +171,12 @@ impl End {
     /// Writes the queue, now or with the messages that follow soon. A socket that was full is left
     /// alone until its descriptor tells of room.
     pub fn write_later(&mut self, writes: Writes, effects: &mut EndEffects) {
-        self.writes = writes;
-        let least = match writes {
+        if self.writes != Writes::InTurn {
+            self.writes = writes;
+        }
+        let least = match self.writes {
             Writes::AtOnce => 1,
-            Writes::Later => ENOUGH_BYTES,
+            Writes::Later | Writes::InTurn => ENOUGH_BYTES,
         };
         if !self.is_full && self.connection.traffic().queued >= least {
             self.write(effects);
@@ -181,7 +185,9 @@ impl End {
 
     /// Writes as much of the queue as there is room for.
     pub(super) fn write(&mut self, effects: &mut EndEffects) {
-        if self.session.closed().is_some() {
+        let is_left =
+            self.writes == Writes::InTurn && self.connection.traffic().queued < ENOUGH_BYTES;
+        if is_left || self.session.closed().is_some() {
             return;
         }
         match self.connection.flush() {

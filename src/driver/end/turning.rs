@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::attached::Attached;
 use super::receiving::hand_on_bodies;
 use super::{
-    ArrivedRequest, Context, End, EndEffects, EndLink, LentHold, Outbound, Progress, Writes,
+    ArrivedRequest, Context, End, EndEffects, EndLink, LentHold, Outbound, Progress, Unread, Writes,
 };
 use crate::driver::clock;
 use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Stirred, TURN_MESSAGES, Turn};
@@ -41,11 +41,22 @@ impl Turn for End {
         self.wants_and(soon)
     }
 
+    fn is_quiet(&self) -> bool {
+        self.stirred.is_empty()
+            && !self.was_crowded
+            && !self.is_over()
+            && !self.session.has_output()
+            && self.attached.ready() == 0
+            && self.unread == Unread::Signalled
+            && self.connection.traffic().queued == 0
+    }
+
     fn upkeep(&mut self, now: Timestamp, effects: &mut EndEffects) {
         self.retire_when_due(now);
         self.probe_when_due(now, effects);
         self.end_quiet_when_due(now, effects);
         self.say_pending_when_due(now);
+        self.look_when_due(now);
         self.pump(effects);
         self.flush_with(None, effects);
     }
@@ -57,6 +68,7 @@ impl Turn for End {
             self.session.poll_timeout(),
             self.returns.deadline(),
             self.unanswered.front().map(|(at, _)| *at),
+            self.alarms.next(),
         ];
         times.into_iter().flatten().min()
     }
@@ -77,6 +89,10 @@ impl Turn for End {
         stirred
     }
 
+    fn has_news(&self, number: u32) -> bool {
+        !self.awaits_schema(number)
+    }
+
     fn leave(&mut self, number: u32, effects: &mut EndEffects) {
         let is_sent_on = |attached: &Attached| attached.outbound.is_some();
         if self.attached.get(number).is_some_and(is_sent_on) {
@@ -87,10 +103,15 @@ impl Turn for End {
         self.pump(effects);
     }
 
+    fn leave_writes(&mut self) {
+        self.writes = Writes::InTurn;
+    }
+
     fn let_go(&mut self) {
         if self.is_over() {
             return;
         }
+        self.writes = Writes::AtOnce;
         self.flush_with(None, &mut EndEffects::default());
         if !self.is_over() {
             let peer = &self.connection.identity().peer;
@@ -307,7 +328,7 @@ impl End {
     /// Whether one of many streams has left something for the next turn: a table to be sent, or
     /// messages that are to leave with those that follow, whichever stream these are of.
     fn has_work_of_many(&self) -> bool {
-        let is_unwritten = self.writes == Writes::Later && self.connection.traffic().queued > 0;
+        let is_unwritten = self.writes != Writes::AtOnce && self.connection.traffic().queued > 0;
         let is_unsent = self.attached.ready() > 0 && !self.is_crowded();
         self.session.is_many() && (is_unwritten || is_unsent)
     }
@@ -373,6 +394,7 @@ impl End {
         if number > 0 {
             self.attached.remove(number);
         }
+        self.alarms.remove(number);
         self.session.release(number);
     }
 

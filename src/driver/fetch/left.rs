@@ -76,10 +76,19 @@ pub(super) fn rest(links: &Sides<Arc<EndLink>>, number: u32) -> Rest {
 }
 
 /// Leaves a stream that shares its connection with others: the I/O thread reads what is still to
-/// come of it. A peer that broke a rule loses the connection.
-pub(super) fn leave_one(mut token: Turner<End>) {
+/// come of it. `is_whole`: unless more is to come, the consumer has everything. A peer that broke a
+/// rule loses the connection.
+pub(super) fn leave_one(mut token: Turner<End>, is_whole: bool) {
     let number = token.number();
     token.step(|end, effects| {
+        let stream = end.stream_mut(number).ok();
+        if let Some(incoming) = stream.and_then(|stream| stream.incoming_mut()) {
+            match is_whole && incoming.is_complete() {
+                true => incoming.flush_credit(),
+                false => incoming.cancel(),
+            }
+        }
+        end.flush_output(effects);
         let Ok(stream) = end.stream(number) else {
             return;
         };

@@ -51,13 +51,25 @@ impl Fetch {
         self.connections.map(|it| Arc::clone(it.link()))
     }
 
-    /// One look at each connection, under its lock: writes, reads, and takes a message. Reads only
-    /// if no message waits. Returns whether the consumer has a reason to go on.
-    pub(super) fn look(&mut self, look: Look) -> bool {
-        // Before the read that sees what it rang for.
+    /// Whether a guest may find something, or the schema is there. What the bell rang for until now
+    /// is found.
+    pub(super) fn has_news(&self) -> bool {
+        self.silence();
+        let number = self.number();
+        (self.link()).inspect(|end| is_ready(&end.session, number, true))
+    }
+
+    /// Before the look that finds what the bell rang for.
+    fn silence(&self) {
         if let Some(bell) = self.bell.as_ref().filter(|bell| bell.has_rung()) {
             bell.silence();
         }
+    }
+
+    /// One look at each connection, under its lock: writes, reads, and takes a message. Reads only
+    /// if no message waits. Returns whether the consumer has a reason to go on.
+    pub(super) fn look(&mut self, look: Look) -> bool {
+        self.silence();
         let cause = self.cause;
         let is_split = self.connections.data.is_some();
         let awaits_schema = self.decoder.is_none();

@@ -14,6 +14,7 @@ mod taken;
 mod waiting;
 
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 pub use left::{Home, SILENCE_TIMEOUT};
@@ -167,8 +168,34 @@ impl Fetch {
 
     /// Wakes the consumer, as the connections do; of an exchange.
     pub(super) fn bell(&self) -> Option<Arc<dyn Watched>> {
-        let bell = self.bell.as_ref().filter(|_| !self.is_guest());
-        bell.map(|bell| Arc::clone(bell) as _)
+        let bell = self.bell.as_ref().filter(|_| !self.is_guest())?;
+        bell.counter().map(|counter| counter as _)
+    }
+
+    /// This bell, which rings already, wakes the consumer.
+    pub fn is_rung_by(&mut self, bell: &Arc<Bell>) {
+        self.bell = Some(Arc::clone(bell));
+    }
+
+    /// The bell rings for others from now on.
+    pub(super) fn forget_bell(&mut self) {
+        if self.bell.take().is_some() {
+            self.connections.metadata.set_bell(None);
+        }
+    }
+
+    /// Has a task woken by what comes, instead of a descriptor. `None` where the stream has its
+    /// connection alone, whose descriptor tells.
+    pub(super) fn wake(&mut self, waker: &Waker) -> Option<&Arc<Bell>> {
+        if !self.is_guest() {
+            return None;
+        }
+        if self.bell.is_none() {
+            self.share(Arc::default());
+        }
+        let bell = self.bell.as_ref()?;
+        bell.wake(waker);
+        Some(bell)
     }
 
     /// Whether the stream shares its connection, which the I/O thread reads.
@@ -371,6 +398,9 @@ impl Fetch {
                 // Also where the answer has come already.
                 return Err(self.abort(error));
             }
+            if self.is_guest() && !self.has_news() {
+                return Ok(false);
+            }
             self.check()?;
             if !self.look(Look::Wait) {
                 self.note_host(HostState::Waits);
@@ -480,11 +510,14 @@ impl Fetch {
     /// Ends the stream: at its end, or early. The connections go `home`, at once or when the server
     /// has said its last word, unless they are of no use any more.
     pub fn end(mut self: Box<Self>, home: impl FnOnce(Connections) + Send + 'static) {
+        if self.is_guest() {
+            let is_whole = self.failed.is_none() && self.taken.is_none();
+            return left::leave_one(self.connections.metadata, is_whole);
+        }
         // Also at a good end: what was lent for batches that nobody took goes back.
         self.cancel();
         let rest = left::rest(&self.links(), self.number());
         match rest {
-            _ if self.is_guest() => left::leave_one(self.connections.metadata),
             Rest::Nothing => {
                 for (_, connection) in self.connections.iter_mut() {
                     connection.step(|end, _| end.end_receiving(0));

@@ -19,7 +19,9 @@ impl Fetch {
         cancel: Option<&Cancel>,
         poller: Option<&mut Poller>,
     ) -> Result<NextBatch<DecodedBatch>> {
-        self.change(|stream| stream.handle_timeout(clock::now()));
+        if !self.is_guest() {
+            self.change(|stream| stream.handle_timeout(clock::now()));
+        }
         let mut found = self.find_at_once(cancel)?;
         if matches!(found, NextBatch::NotYet) && self.notice_death() {
             // What it left is read, and then its end.
@@ -29,23 +31,34 @@ impl Fetch {
             return Ok(found);
         }
         // Rule E5: the server is told of everything taken, or both would wait.
-        self.flush_credit();
-        if let Some(poller) = poller {
-            self.arm(poller);
-        } else if !self.is_guest() {
-            self.doze();
+        let late = self.change(|stream| {
+            stream.flush_credit();
+            // From now on the consumer waits.
+            stream.handle_timeout(clock::now());
+            stream.error().cloned()
+        });
+        if late.is_some() {
+            self.check()?;
         }
+        self.arm(poller);
         Ok(NextBatch::NotYet)
     }
 
     /// [`wait_for_schema`](Self::wait_for_schema) without a wait: whether the schema is there. If
-    /// it is not, `poller` tells when to look again.
+    /// it is not, `poller` tells when to look again, or the bell of a stream that shares its connection.
     ///
     /// # Errors
     ///
     /// As [`wait_for_schema`](Self::wait_for_schema).
-    pub fn try_schema(&mut self, cancel: Option<&Cancel>, poller: &mut Poller) -> Result<bool> {
-        self.change(|stream| stream.handle_timeout(clock::now()));
+    pub fn try_schema(
+        &mut self,
+        cancel: Option<&Cancel>,
+        poller: Option<&mut Poller>,
+    ) -> Result<bool> {
+        // The I/O thread keeps the time of a guest.
+        if !self.is_guest() {
+            self.change(|stream| stream.handle_timeout(clock::now()));
+        }
         let mut found = self.find_schema(cancel)?;
         if !found && self.notice_death() {
             found = self.find_schema(cancel)?;
@@ -64,13 +77,23 @@ impl Fetch {
     }
 
     /// Has the poller tell of what the stream waits for.
-    fn arm(&mut self, poller: &mut Poller) {
-        let (all, mut at) = self.wants();
-        if self.is_guest() && self.bell.is_none() {
-            self.ring_by(poller);
-            // The host looks once more.
-            at = Some(clock::now());
+    fn arm(&mut self, poller: Option<&mut Poller>) {
+        if self.is_guest() {
+            self.keep_time();
+            if let Some(poller) = poller {
+                let is_new = self.bell.is_none();
+                if is_new {
+                    self.ring_by(poller);
+                }
+                // The host looks once more.
+                poller.wait_for([], is_new.then(clock::now));
+            }
+            return;
         }
+        let Some(poller) = poller else {
+            return self.doze();
+        };
+        let (all, at) = self.wants();
         poller.wait_for(
             all.iter().map(|(link, wants)| (link.readiness(), *wants)),
             at,

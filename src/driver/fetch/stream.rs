@@ -2,7 +2,8 @@
 
 use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::task::Waker;
 
 use super::{Fetch, NextBatch, StreamStats};
 use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder};
@@ -10,6 +11,7 @@ use crate::arrow::stream::ArrayReader;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::device::Target;
+use crate::driver::bell::Bell;
 use crate::driver::figures::Record;
 use crate::driver::polling::Poller;
 use crate::driver::telling::Account;
@@ -59,6 +61,8 @@ pub struct Stream {
     pub(crate) record: Option<Arc<Record>>,
     /// For a consumer with an event loop.
     poller: Option<Box<Poller>>,
+    /// The token wakes the consumer's task.
+    is_told: bool,
 }
 
 impl Stream {
@@ -85,12 +89,19 @@ impl Stream {
             account: None,
             record: None,
             poller: None,
+            is_told: false,
         }
     }
 
-    /// The token of later calls, in place of the request's.
-    pub fn set_cancel(&mut self, cancel: Option<&Cancel>) {
+    /// The stream goes from its request to its host, with the token of later calls.
+    pub fn hand_over(&mut self, cancel: Option<&Cancel>) {
         self.cancel = cancel.cloned();
+        self.is_told = false;
+        if let Some(fetch) = &mut self.fetch
+            && self.poller.is_none()
+        {
+            fetch.forget_bell();
+        }
     }
 
     /// A description of the peer, until the stream has ended.
@@ -163,6 +174,27 @@ impl Stream {
             }
         };
         Ok(self.poller.insert(poller).fd())
+    }
+
+    /// Has the task of `waker` woken, once, when [`try_next`](Self::try_next) may find something that
+    /// it has not found. To be called before that. False where [`fd`](Self::fd) alone tells.
+    pub fn wake(&mut self, waker: &Waker) -> bool {
+        let Some(fetch) = &mut self.fetch else {
+            // The end has come.
+            return true;
+        };
+        if !self.generation.is_same_process() {
+            return true;
+        }
+        let Some(bell) = fetch.wake(waker) else {
+            return false;
+        };
+        if let Some(cancel) = &self.cancel
+            && !std::mem::replace(&mut self.is_told, true)
+        {
+            cancel.tell(Arc::downgrade(bell) as Weak<Bell>);
+        }
+        true
     }
 
     /// Tells by this poller from now on, which has told of the schema.

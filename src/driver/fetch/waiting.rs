@@ -114,8 +114,18 @@ impl Fetch {
         }
     }
 
+    /// The I/O thread keeps the time of a stream that shares its connection.
+    pub(super) fn keep_time(&mut self) {
+        let metadata = &mut self.connections.metadata;
+        let number = metadata.number();
+        metadata.step(|end, _| end.keep_time(number));
+    }
+
     /// Sleeps until one of the connections has something, or time has passed.
     fn sleep(&mut self, cancel: Option<&Cancel>) -> Result<()> {
+        if self.is_guest() {
+            self.keep_time();
+        }
         let (all, deadline) = self.wants();
         let all = all.iter().map(|(link, wants)| (link.readiness(), *wants));
         let all = all.collect::<SmallVec<[_; 2]>>();

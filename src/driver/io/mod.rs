@@ -47,6 +47,8 @@ struct Reactor {
     /// Threads that hold connections of this one.
     holders: AtomicUsize,
     stop: AtomicBool,
+    /// Only a descriptor wakes the thread.
+    is_asleep: AtomicBool,
     timers: Timers,
     /// Sources to call once the others were called.
     soon: Mutex<Vec<Weak<dyn Source>>>,
@@ -78,6 +80,7 @@ impl IoThread {
             spin,
             holders: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
+            is_asleep: AtomicBool::new(false),
             timers,
             soon: Mutex::default(),
             thread: OnceLock::new(),
@@ -123,11 +126,20 @@ impl IoThread {
         &self.handle.reactor.holders
     }
 
+    /// Whether the thread calls its sources, or looks for those to call, so that a
+    /// [call](Self::call_soon) costs no system call.
+    pub fn is_awake(&self) -> bool {
+        !self.handle.reactor.is_asleep.load(Ordering::SeqCst)
+    }
+
     /// Calls [`Source::ready`] once every source that is ready now was called.
     pub fn call_soon(&self, source: Weak<dyn Source>) {
         let reactor = &self.handle.reactor;
         reactor.soon.lock().push(source);
-        reactor.wake();
+        // An awake thread looks once more before it sleeps.
+        if reactor.is_asleep.load(Ordering::SeqCst) {
+            reactor.wake();
+        }
     }
 
     #[cfg(test)]
@@ -214,6 +226,7 @@ impl Reactor {
     /// Waits for the descriptors: not at all while the thread `spins` or has a source to
     /// call.
     fn wait(&self, events: &mut Vec<Event>, spins: bool, looks: &mut Looks) -> io::Result<()> {
+        events.clear();
         let now = Timespec::default();
         let mut ask = |timeout: Option<&Timespec>| {
             events.clear();
@@ -226,10 +239,18 @@ impl Reactor {
         if spins || !self.soon.lock().is_empty() {
             return ask(Some(&now)).map(drop);
         }
-        if looks.look(|| ask(Some(&now)).is_ok_and(|count| count > 0)) {
+        let is_called = || !self.soon.lock().is_empty();
+        if looks.look(|| is_called() || ask(Some(&now)).is_ok_and(|count| count > 0)) {
             return Ok(());
         }
-        ask(None).map(drop)
+        self.is_asleep.store(true, Ordering::SeqCst);
+        // A call before the store wakes nobody.
+        let waited = match is_called() {
+            true => ask(Some(&now)),
+            false => ask(None),
+        };
+        self.is_asleep.store(false, Ordering::SeqCst);
+        waited.map(drop)
     }
 
     /// One of the descriptors with that key is ready.

@@ -19,7 +19,8 @@ impl Production {
             None => {
                 let mut poller = Box::new(Poller::new(None)?);
                 self.watch_token(&mut poller)?;
-                if let Some(other) = self.stream.set_bell(poller.bell()) {
+                let other = self.stream.set_bell(poller.bell());
+                if let Some(other) = other.and_then(|other| other.counter()) {
                     poller.watch_always(other)?;
                 }
                 poller

@@ -112,7 +112,7 @@ impl<S: LoopStream> Streams<S> {
         let failed = |errno| Error::os("cannot make a descriptor for asynchronous streams", errno);
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
         let data = EventData::new_u64(BELL);
-        epoll::add(&epoll, &inbox.bell, data, EventFlags::IN).map_err(failed)?;
+        epoll::add(&epoll, inbox.bell.fd()?, data, EventFlags::IN).map_err(failed)?;
         Ok(Self {
             inbox,
             epoll,

@@ -52,12 +52,17 @@ impl Guests {
         }
     }
 
-    /// Wakes those for whom something has changed.
-    pub(super) fn ring(&self, stirred: &Stirred) {
+    /// Wakes those for whom something has changed, of streams that have news.
+    pub(super) fn ring(&self, stirred: &Stirred, has_news: impl Fn(u32) -> bool) {
         match stirred.all {
-            true => self.0.values().flatten().for_each(Guest::ring),
+            true => {
+                let guests = self.0.iter().filter(|(number, _)| has_news(**number));
+                guests.flat_map(|(_, guests)| guests).for_each(Guest::ring);
+            }
             false => {
-                let guests = stirred.numbers.iter().filter_map(|it| self.0.get(it));
+                let numbers = stirred.numbers.iter().filter(|it| has_news(**it));
+                let numbers = numbers.chain(&stirred.late);
+                let guests = numbers.filter_map(|it| self.0.get(it));
                 guests.flatten().for_each(Guest::ring);
             }
         }

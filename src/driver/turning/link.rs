@@ -1,6 +1,6 @@
 //! One connection, its lock, and the I/O thread's part in it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -29,6 +29,8 @@ pub struct Link<T: Turn> {
     me: Weak<Self>,
     /// The first time at which the I/O thread is to do the upkeep, in nanoseconds.
     timer: AtomicU64,
+    /// The I/O thread was called, and has not come.
+    is_called: AtomicBool,
     held: Mutex<LockedEnd<T>>,
 }
 
@@ -51,7 +53,8 @@ impl<T: Turn> LockedEnd<T> {
     fn ring_guests(&mut self) {
         let stirred = self.end.take_stirred();
         if self.owner == Owner::Shared {
-            self.guests.ring(&stirred);
+            self.guests
+                .ring(&stirred, |number| self.end.has_news(number));
         }
     }
 }
@@ -78,6 +81,7 @@ impl<T: Turn> Link<T> {
             generation: Generation::now(),
             me: Weak::clone(me),
             timer: AtomicU64::new(NEVER),
+            is_called: AtomicBool::new(false),
             held: Mutex::new(LockedEnd {
                 end,
                 owner: Owner::IoThread,
@@ -200,9 +204,15 @@ impl<T: Turn> Link<T> {
         step: impl FnOnce(&mut T, &mut T::Effects) -> R,
     ) -> R {
         let mut effects = T::Effects::default();
+        if held.owner == Owner::Shared && self.io.is_awake() {
+            held.end.leave_writes();
+        }
         let result = step(&mut held.end, &mut effects);
         let mut soon = false;
-        if held.owner.admit_io(clock::now()) {
+        if held.owner == Owner::Shared && held.end.is_quiet() {
+            // Most calls of many streams.
+            self.schedule_each([None, held.end.next_upkeep()]);
+        } else if held.owner.admit_io(clock::now()) {
             let wants = self.watch(&mut held, &mut effects);
             soon = wants.again == Again::Now && held.owner != Owner::Deputy;
             held.ring_guests();
@@ -212,9 +222,16 @@ impl<T: Turn> Link<T> {
         drop(held);
         self.settle(effects);
         if soon {
-            self.io.call_soon(self.source());
+            self.call_soon();
         }
         result
+    }
+
+    /// Has the I/O thread turn the connection, once for all calls before the turn.
+    pub(super) fn call_soon(&self) {
+        if !self.is_called.swap(true, Ordering::SeqCst) {
+            self.io.call_soon(self.source());
+        }
     }
 
     /// Has the I/O thread do the [upkeep](Turn::upkeep) at `at`, or before. This needs no lock.
@@ -396,12 +413,14 @@ impl<T: Turn> Drop for Link<T> {
 
 impl<T: Turn> Source for Link<T> {
     fn ready(&self) {
+        // First: what comes from now on may need another turn.
+        self.is_called.store(false, Ordering::SeqCst);
         for turn in 0..CALLS_AT_ONCE {
             if !self.turn_as_io(turn == 0) {
                 return;
             }
         }
-        self.io.call_soon(self.source());
+        self.call_soon();
     }
 
     fn timer(&self) {

@@ -34,11 +34,18 @@ pub const TURN_BYTES: u64 = 256 << 10;
 pub struct Stirred {
     /// Their numbers.
     pub numbers: SmallVec<[u32; 4]>,
+    /// Those for which a time has come.
+    pub late: SmallVec<[u32; 1]>,
     /// All of them.
     pub all: bool,
 }
 
 impl Stirred {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.numbers.is_empty() && self.late.is_empty() && !self.all
+    }
+
     /// Adds a stream.
     #[inline]
     pub fn add(&mut self, number: u32) {
@@ -58,6 +65,11 @@ pub trait Turn: Send + Sized + 'static {
     /// One turn: writes, reads and answers as much as goes without blocking and as the bounds of a
     /// turn allow.
     fn turn(&mut self, cause: Cause, effects: &mut Self::Effects) -> Wants;
+
+    /// Whether there is nothing to be written, to be sent or to be told since the last turn.
+    fn is_quiet(&self) -> bool {
+        false
+    }
 
     /// What the I/O thread does in place of a holder that is in the host's code.
     fn turn_as_deputy(&mut self, cause: Cause, effects: &mut Self::Effects) -> Wants {
@@ -84,10 +96,19 @@ pub trait Turn: Send + Sized + 'static {
         Stirred::default()
     }
 
+    /// Whether what has changed of a stream concerns who waits for it.
+    fn has_news(&self, number: u32) -> bool {
+        let _ = number;
+        true
+    }
+
     /// The last guest of a stream is gone, on a connection that carries many.
     fn leave(&mut self, number: u32, effects: &mut Self::Effects) {
         let _ = (number, effects);
     }
+
+    /// The I/O thread turns the connection soon: what a step queues until then, it writes.
+    fn leave_writes(&mut self) {}
 
     /// Says what waits, before the connection is dropped that nothing needs.
     fn let_go(&mut self);

@@ -78,7 +78,7 @@ impl<T: Turn> Turner<T> {
         self.right = Right::Guest;
         (self.link.io().holders()).fetch_sub(1, Ordering::Relaxed);
         // What was read before may wait.
-        self.link.io().call_soon(self.link.source());
+        self.link.call_soon();
     }
 
     /// What to sleep for on the descriptors of the connection. A guest sleeps on its bell alone.
@@ -172,7 +172,7 @@ impl<T: Turn> Drop for Turner<T> {
         };
         (self.link.io().holders()).fetch_sub(1, Ordering::Relaxed);
         if self.link.give_back(self.slot, way) && way == GiveBack::Now {
-            self.link.io().call_soon(self.link.source());
+            self.link.call_soon();
         }
     }
 }

@@ -117,7 +117,7 @@ impl Asking {
             match pending.try_answer(|_| true)? {
                 Some(Answer::Stream(stream)) => return Ok(stream),
                 Some(_) => bail!("the answer is of another verb"),
-                None => readable(pending.fd()).await?,
+                None => readable(pending.fd()?).await?,
             }
         }
     }
