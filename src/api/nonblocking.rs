@@ -1,6 +1,6 @@
-//! Requests and streams for async programs, over the pollable core: tasks sleep in the reactor of
-//! their runtime until a descriptor of the core is readable. A task that is dropped ends its
-//! request or stream.
+//! Requests and streams for async programs, over the pollable core. The core wakes the tasks of
+//! requests, and of streams that share a connection; others sleep in the reactor of their runtime
+//! until a descriptor of the core is readable. A task that is dropped ends its request or stream.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -208,12 +208,7 @@ impl Client {
 
 /// Waits for the answer. A drop meanwhile ends the request.
 async fn answer(pending: Pending) -> Result<Answer> {
-    loop {
-        if let Some(answer) = pending.try_answer(|_| true)? {
-            return Ok(answer);
-        }
-        readable(pending.fd()?).await?;
-    }
+    poll_fn(|context| pending.poll_answer(context)).await
 }
 
 /// Waits until `fd` is readable.
@@ -271,9 +266,11 @@ impl AsyncReader {
                 self.wait = None;
                 waited.map_err(|error| no_wait(&error))?;
             }
+            let is_woken = self.stream.wake(context.waker());
             match self.stream.try_next()? {
                 NextBatch::Batch(array) => return Poll::Ready(Ok(Some(array))),
                 NextBatch::End => return Poll::Ready(Ok(None)),
+                NextBatch::NotYet if is_woken => return Poll::Pending,
                 NextBatch::NotYet => {
                     let fd = self.stream.fd()?;
                     self.wait = Some(Readiness::of(fd).map_err(|error| no_wait(&error))?);

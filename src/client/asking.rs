@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::busy::Tries;
-use super::core::{ClientCore, Reached, dial};
+use super::core::{ClientCore, ConnectionKey, Reached};
 use super::getting::{AskedStream, Wanted};
 use super::uris::{KnownUri, MOST_KNOWN};
 use super::{GetOptions, Stream};
 use crate::cancel::Cancel;
 use crate::device::Target;
+use crate::driver::bell::Bell;
 use crate::driver::clock;
 use crate::driver::end::EndLink;
 use crate::driver::fetch::{Fetch, Retry};
@@ -121,26 +122,65 @@ impl ClientCore {
     ) -> Result<AskedStream> {
         let options = wanted.options;
         let (metadata, data) = wanted.sides()?;
-        // Connections of a stream on two connections are not kept: its server cannot know the
-        // stream's end on both.
-        let key = data
-            .is_none()
-            .then(|| (Arc::clone(&metadata.name), dial(options).kind));
+        let key = wanted.key()?;
+        let shares = (key.as_ref(), wanted.may_share());
+        let mut reached = self.connections(metadata, data, shares, options, cancel)?;
+        let opener = reached.opener.take();
+        let mut asked = self.ask_over(wanted, reached, key, opener.is_some())?;
+        if let Some(opener) = opener {
+            match asked.fetch.wait_for_streams(cancel) {
+                Ok(true) => opener.opened(asked.fetch.connection()),
+                Ok(false) => opener.refused(),
+                // The wait for the schema says it again.
+                Err(_) => {}
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Asks for a stream on a connection that is open and that streams share; `None` without one
+    /// with room. `bell` rings when there may be an answer.
+    pub(super) fn begin_at_once(
+        self: &Arc<Self>,
+        wanted: &Wanted<'_>,
+        bell: &Arc<Bell>,
+    ) -> Result<Option<AskedStream>> {
+        let (metadata, data) = wanted.sides()?;
+        let Some(key) = wanted
+            .key()?
+            .filter(|_| wanted.may_share() && data.is_none())
+        else {
+            return Ok(None);
+        };
+        let Some(mut reached) = self.reach_at_once(metadata, &key, wanted.options) else {
+            return Ok(None);
+        };
+        // Before the answer can come.
+        (reached.connections.metadata).set_bell(Some(Arc::clone(bell)));
+        let mut asked = self.ask_over(wanted, reached, Some(key), false)?;
+        asked.fetch.is_rung_by(bell);
+        Ok(Some(asked))
+    }
+
+    /// Asks for a stream over these connections. `opens`: others are to share its connection.
+    fn ask_over(
+        self: &Arc<Self>,
+        wanted: &Wanted<'_>,
+        reached: Reached<'_>,
+        key: Option<ConnectionKey>,
+        opens: bool,
+    ) -> Result<AskedStream> {
+        let options = wanted.options;
         let Reached {
             connections,
             answer,
             is_reused,
-            opener,
-        } = self.connections(
-            metadata,
-            data,
-            (key.as_ref(), wanted.may_share()),
-            options,
-            cancel,
-        )?;
-        let mut config = wanted.config(self.ids.next(data.is_some())?, answer, &connections);
+            ..
+        } = reached;
+        let id = self.ids.next(connections.data.is_some())?;
+        let mut config = wanted.config(id, answer, &connections);
         config.request.number = connections.metadata.number();
-        if opener.is_some() || connections.metadata.is_guest() {
+        if opens || connections.metadata.is_guest() {
             config.request.features |= FEATURE_STREAMS;
         }
         let checked = match options.send_secrets {
@@ -156,24 +196,13 @@ impl ClientCore {
         }
         let same_user = (connections.iter()).all(|it| it.link().same_user());
         let decode = options.decode(same_user);
-        let started = Fetch::start(config, connections, decode, options.device, options.spin);
-        match started {
-            Ok(mut fetch) => {
-                if let Some(opener) = opener {
-                    match fetch.wait_for_streams(cancel) {
-                        Ok(true) => opener.opened(fetch.connection()),
-                        Ok(false) => opener.refused(),
-                        // The wait for the schema says it again.
-                        Err(_) => {}
-                    }
-                }
-                Ok(AskedStream {
-                    fetch,
-                    decode,
-                    key,
-                    is_reused,
-                })
-            }
+        match Fetch::start(config, connections, decode, options.device, options.spin) {
+            Ok(fetch) => Ok(AskedStream {
+                fetch,
+                decode,
+                key,
+                is_reused,
+            }),
             Err((error, connections)) => {
                 self.put_back(connections, key.as_ref());
                 Err(error)

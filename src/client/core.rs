@@ -120,6 +120,31 @@ impl ClientCore {
         })
     }
 
+    /// The connection of a stream that shares one which is open; `None` without one with room.
+    pub(super) fn reach_at_once(
+        &self,
+        uri: &KnownUri,
+        key: &ConnectionKey,
+        options: &GetOptions,
+    ) -> Option<Reached<'_>> {
+        if !may_share(uri, options.connections) {
+            return None;
+        }
+        let guest = self.shared.guest(key)?;
+        Some(Reached {
+            connections: Connections {
+                metadata: guest,
+                data: None,
+            },
+            answer: AnswerLimit {
+                by: clock::after(options.connect_timeout),
+                timeout: options.connect_timeout,
+            },
+            is_reused: true,
+            opener: None,
+        })
+    }
+
     /// The connection of a stream that goes this `way`: an idle one, or a new one while there may be
     /// more, or one that streams share.
     fn reach(
@@ -145,7 +170,10 @@ impl ClientCore {
         let until = clock::after(dial.time());
         let place = match way.opens {
             true => self.shared.place(key, most, until, cancel)?,
-            false => self.shared.guest(key).unwrap_or(SharedPlace::Alone),
+            false => match self.shared.guest(key) {
+                Some(guest) => SharedPlace::Guest(guest),
+                None => SharedPlace::Alone,
+            },
         };
         match place {
             SharedPlace::Guest(guest) => Ok((guest, true, None)),

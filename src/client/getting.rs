@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::{ClientCore, ConnectionKey, end};
+use super::core::{ClientCore, ConnectionKey, dial, end};
 use super::uris::KnownUri;
 use super::{GetOptions, SILENCE_TIMEOUT, Stream};
 use crate::arrow::decode::DecodeOptions;
@@ -74,6 +74,14 @@ impl<'a> Wanted<'a> {
             [metadata, data] => Ok((metadata, Some(data))),
             _ => Err(Error::invalid_argument("a stream has one URI, or two")),
         }
+    }
+
+    /// The kind of its connection. Connections of a stream on two connections are not kept: its
+    /// server cannot know the stream's end on both.
+    pub(super) fn key(&self) -> Result<Option<ConnectionKey>> {
+        let (metadata, data) = self.sides()?;
+        let key = || (Arc::clone(&metadata.name), dial(self.options).kind);
+        Ok(data.is_none().then(key))
     }
 
     pub(super) fn config(

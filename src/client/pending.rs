@@ -1,17 +1,19 @@
-//! Requests for hosts that sleep in an event loop of their own.
+//! Requests for hosts that sleep in an event loop of their own, or that are tasks.
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::requests::{Request, Requests};
 use super::{Put, Stream};
 use crate::arrow::description::Description;
 use crate::cancel::Cancel;
 use crate::driver::bell::Bell;
-use crate::driver::signal::Signal;
+use crate::driver::stream_loop::caught;
 use crate::error::{Error, Result};
+use crate::fork::Generation;
 use crate::proto::Headers;
 
 /// What a server has answered.
@@ -24,29 +26,35 @@ pub enum Answer {
     Put(Box<Put>, Option<Box<Stream>>),
 }
 
-/// A request that threads of the client make. Its drop ends it.
+/// A request that its host does not wait for. Its drop ends it.
 pub struct Pending {
     request: Arc<PendingRequest>,
+    requests: Arc<Requests>,
+    generation: Generation,
 }
 
 /// What the threads and the host share.
 struct PendingRequest {
     progress: Mutex<Progress>,
     /// Rings for good once there is an answer.
-    bell: Bell,
+    bell: Arc<Bell>,
     /// Ends the request alone.
     cancel: Cancel,
 }
 
 enum Progress {
+    /// Threads of the client ask.
     Asking,
+    /// The server was asked. The host's calls look for the answer.
+    Asked(Box<dyn Request>),
     Answered(Answer),
     Taken,
     Failed(Error),
 }
 
 impl Pending {
-    /// Has `requests` make the request that `make` gives for this token. `cancel` ends it too.
+    /// Makes the request that `make` gives for this token: at once on a connection that streams
+    /// share, or on threads of `requests`. `cancel` ends it too.
     ///
     /// # Errors
     ///
@@ -56,35 +64,51 @@ impl Pending {
         cancel: Option<&Cancel>,
         make: impl FnOnce(Cancel) -> Box<dyn Request>,
     ) -> Result<Self> {
-        let request = Arc::new(PendingRequest {
-            progress: Mutex::new(Progress::Asking),
-            // Nothing is written to what the host has.
-            bell: Bell::by(Arc::new(Signal::new()?)),
-            cancel: cancel.map_or_else(Cancel::new, Cancel::child)?,
-        });
+        let own = cancel.map_or_else(Cancel::new, Cancel::child)?;
         let pending = Self {
-            request: Arc::clone(&request),
+            request: Arc::new(PendingRequest {
+                progress: Mutex::new(Progress::Asking),
+                bell: Arc::default(),
+                cancel: own.clone(),
+            }),
+            requests: Arc::clone(requests),
+            generation: Generation::now(),
         };
-        requests.start(|| {
-            let made = make(request.cancel.clone());
-            let told = move |answer: Result<Answer>| {
-                let progress = answer.map_or_else(Progress::Failed, Progress::Answered);
-                *request.progress.lock() = progress;
-                request.bell.ring();
-            };
-            (made, Box::new(told))
-        })?;
+        let bell = &pending.request.bell;
+        let mut request = make(own);
+        match caught(|| request.begin_at_once(bell)) {
+            Ok(true) => {
+                // The looks are the host's, which the token wakes.
+                let told = Arc::downgrade(bell) as Weak<Bell>;
+                pending.request.cancel.tell(told);
+                *pending.request.progress.lock() = Progress::Asked(request);
+            }
+            Ok(false) => pending.ask(request)?,
+            Err(error) => pending.request.end(Progress::Failed(error)),
+        }
         Ok(pending)
     }
 
-    /// A descriptor that is readable once [`try_answer`](Self::try_answer) finds something, and
-    /// from then on.
+    /// Has threads of the client ask.
+    fn ask(&self, request: Box<dyn Request>) -> Result<()> {
+        let shared = Arc::clone(&self.request);
+        self.requests.start(|| {
+            let told = move |answer: Result<Answer>| {
+                shared.end(answer.map_or_else(Progress::Failed, Progress::Answered));
+            };
+            (request, Box::new(told))
+        })
+    }
+
+    /// A descriptor that is readable once [`try_answer`](Self::try_answer) may find something, and
+    /// for good once it does.
     ///
     /// # Errors
     ///
     /// `OutOfResources` when the process has no file descriptor left.
     pub fn fd(&self) -> Result<BorrowedFd<'_>> {
-        self.request.bell.fd()
+        // Nothing is written to what the host has.
+        self.request.bell.host_fd()
     }
 
     /// Takes the answer, if it has come and `is_wanted`; `None` before. A failure is said again at
@@ -95,7 +119,9 @@ impl Pending {
     /// As the waiting form of the request; `InvalidArgument` for an answer that was taken, or that
     /// is not wanted.
     pub fn try_answer(&self, is_wanted: impl FnOnce(&Answer) -> bool) -> Result<Option<Answer>> {
+        self.generation.ensure_same_process()?;
         let mut progress = self.request.progress.lock();
+        self.look(&mut progress);
         match std::mem::replace(&mut *progress, Progress::Taken) {
             Progress::Answered(answer) if is_wanted(&answer) => Ok(Some(answer)),
             Progress::Taken => Err(Error::invalid_argument("the answer was taken before")),
@@ -106,15 +132,82 @@ impl Pending {
                     Progress::Answered(_) => Err(Error::invalid_argument(
                         "the request has another verb: its answer is of another kind",
                     )),
-                    Progress::Asking | Progress::Taken => Ok(None),
+                    Progress::Asking | Progress::Asked(_) | Progress::Taken => Ok(None),
                 }
+            }
+        }
+    }
+
+    /// The answer, whatever its kind, for a task, which is woken once it has come.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_answer`](Self::try_answer).
+    pub fn poll_answer(&self, context: &mut Context<'_>) -> Poll<Result<Answer>> {
+        // Before the look, which finds what the bell rang for until now.
+        self.request.bell.wake(context.waker());
+        match self.try_answer(|_| true) {
+            Ok(Some(answer)) => Poll::Ready(Ok(answer)),
+            Ok(None) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// Looks for the answer to a request that needs no thread.
+    fn look(&self, progress: &mut MutexGuard<'_, Progress>) {
+        let Progress::Asked(request) = &mut **progress else {
+            return;
+        };
+        match caught(|| request.look()) {
+            Ok(false) => return,
+            Ok(true) => {}
+            Err(error) => return self.request.end_locked(progress, Progress::Failed(error)),
+        }
+        let Progress::Asked(mut request) = std::mem::replace(&mut **progress, Progress::Asking)
+        else {
+            return;
+        };
+        match caught(|| request.take()) {
+            Ok(Some(answer)) => {
+                self.request
+                    .end_locked(progress, Progress::Answered(answer));
+            }
+            // To be asked once more.
+            Ok(None) => {
+                if let Err(error) = self.ask(request) {
+                    self.request.end_locked(progress, Progress::Failed(error));
+                }
+            }
+            Err(error) => {
+                drop(request);
+                self.request.end_locked(progress, Progress::Failed(error));
             }
         }
     }
 }
 
+impl PendingRequest {
+    fn end(&self, end: Progress) {
+        self.end_locked(&mut self.progress.lock(), end);
+    }
+
+    /// The descriptor is readable from now on.
+    fn end_locked(&self, progress: &mut MutexGuard<'_, Progress>, end: Progress) {
+        **progress = end;
+        self.bell.ring();
+    }
+}
+
 impl Drop for Pending {
     fn drop(&mut self) {
+        if !self.generation.is_same_process() {
+            // In a forked child locks may be held for ever: the copy is leaked.
+            let _left = std::mem::ManuallyDrop::new(Arc::clone(&self.request));
+            return;
+        }
         self.request.cancel.cancel();
+        let mut progress = self.request.progress.lock();
+        // The cancel ends what the host's calls would have looked for.
+        self.look(&mut progress);
     }
 }

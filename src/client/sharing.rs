@@ -115,10 +115,8 @@ impl SharedConnections {
     }
 
     /// A place on a connection that is open.
-    pub(super) fn guest(&self, key: &ConnectionKey) -> Option<SharedPlace<'_>> {
-        let mut servers = self.servers.lock();
-        let guest = servers.get_mut(key)?.open_stream()?;
-        Some(SharedPlace::Guest(guest))
+    pub(super) fn guest(&self, key: &ConnectionKey) -> Option<Turner<End>> {
+        self.servers.lock().get_mut(key)?.open_stream()
     }
 
     /// Takes out connections that carry nothing, and have been used for nothing for `time`, and all

@@ -15,6 +15,7 @@ use crate::client::redirects::Redirects;
 use crate::client::uris::KnownUri;
 use crate::client::{Answer, GetOptions, NextBatch, Stream};
 use crate::device::DeviceKind;
+use crate::driver::bell::Bell;
 use crate::driver::polling::Poller;
 use crate::error::{Error, Result};
 use crate::proto::{Timestamp, Verb};
@@ -42,7 +43,8 @@ pub(in crate::client) enum GetState {
     /// With whether the schema was found, once it is known.
     Asked {
         asked: Box<AskedStream>,
-        poller: Box<Poller>,
+        /// `None`: a bell tells.
+        poller: Option<Box<Poller>>,
         found: Option<Result<()>>,
     },
     /// A description is read. The stream has the poller.
@@ -72,7 +74,8 @@ impl GetRequest {
         else {
             return Ok(false);
         };
-        *found = match asked.fetch.try_schema(Some(&self.cancel.0), Some(poller)) {
+        let poller = poller.as_deref_mut();
+        *found = match asked.fetch.try_schema(Some(&self.cancel.0), poller) {
             Ok(false) => return Ok(false),
             Ok(true) => Some(Ok(())),
             Err(error) => Some(Err(error)),
@@ -80,20 +83,31 @@ impl GetRequest {
         if self.verb != Verb::Describe || matches!(found, Some(Err(_))) {
             return Ok(true);
         }
-        if let Some((mut stream, poller)) = self.end()? {
+        let poller = self.take_poller();
+        if let Some(mut stream) = self.end()? {
             let rows = Rows::of(&mut stream)?;
-            stream.adopt(poller);
+            if let Some(poller) = poller {
+                stream.adopt(poller);
+            }
             self.state = GetState::Reading(stream, rows);
         }
         self.read()
     }
 
-    /// The stream, and what told of its schema. `None`: to be asked for once more.
-    fn end(&mut self) -> Result<Option<(Box<Stream>, Box<Poller>)>> {
+    /// What told of the schema, where no bell did.
+    fn take_poller(&mut self) -> Option<Box<Poller>> {
+        match &mut self.state {
+            GetState::Asked { poller, .. } => poller.take(),
+            GetState::New | GetState::Reading(..) => None,
+        }
+    }
+
+    /// The stream. `None`: to be asked for once more.
+    fn end(&mut self) -> Result<Option<Box<Stream>>> {
         let GetState::Asked {
             asked,
-            poller,
             found: Some(found),
+            ..
         } = std::mem::take(&mut self.state)
         else {
             return Err(not_asked());
@@ -108,7 +122,7 @@ impl GetRequest {
         };
         Ok(ended.map(|mut stream| {
             self.client.note(&self.descriptor, &mut stream);
-            (Box::new(stream), poller)
+            Box::new(stream)
         }))
     }
 
@@ -140,6 +154,20 @@ impl GetRequest {
 }
 
 impl Request for GetRequest {
+    fn begin_at_once(&mut self, bell: &Arc<Bell>) -> Result<bool> {
+        self.cancel.0.check()?;
+        let asked = (self.wanted()).and_then(|wanted| self.client.begin_at_once(&wanted, bell))?;
+        let Some(asked) = asked else {
+            return Ok(false);
+        };
+        self.state = GetState::Asked {
+            asked: Box::new(asked),
+            poller: None,
+            found: None,
+        };
+        Ok(true)
+    }
+
     fn begin(&mut self) -> Result<()> {
         self.cancel.0.check()?;
         let asked = loop {
@@ -152,7 +180,7 @@ impl Request for GetRequest {
         let poller = Poller::new([Arc::clone(self.cancel.0.event()?) as _])?;
         self.state = GetState::Asked {
             asked: Box::new(asked),
-            poller: Box::new(poller),
+            poller: Some(Box::new(poller)),
             found: None,
         };
         Ok(())
@@ -168,9 +196,12 @@ impl Request for GetRequest {
 
     fn fd(&mut self) -> Result<BorrowedFd<'_>> {
         match &mut self.state {
-            GetState::Asked { poller, .. } => Ok(poller.fd()),
+            GetState::Asked {
+                poller: Some(poller),
+                ..
+            } => Ok(poller.fd()),
             GetState::Reading(stream, _) => stream.fd(),
-            GetState::New => Err(not_asked()),
+            GetState::New | GetState::Asked { .. } => Err(not_asked()),
         }
     }
 
@@ -183,7 +214,7 @@ impl Request for GetRequest {
             let description = Description::read(Box::new(rows))?;
             return Ok(Some(Answer::Description(description, headers)));
         }
-        let Some((mut stream, _)) = self.end()? else {
+        let Some(mut stream) = self.end()? else {
             return Ok(None);
         };
         stream.hand_over(self.cancel.1.as_ref());

@@ -1,7 +1,9 @@
 //! Requests that their hosts do not wait for.
 //!
-//! Up to [`MOST_THREADS`] threads connect, which may take time. Then one thread waits for the
-//! answers of all servers, however many there are: a server may think for as long as it likes.
+//! A request over a connection that streams share needs no thread: its host's calls look for the
+//! answer. For others up to [`MOST_THREADS`] threads connect, which may take time. Then one thread
+//! waits for the answers of all servers, however many there are: a server may think for as long as
+//! it likes.
 //!
 //! [`MOST_THREADS`]: super::threads::MOST_THREADS
 
@@ -16,6 +18,7 @@ use parking_lot::Mutex;
 
 use super::Answer;
 use super::threads::AskingThreads;
+use crate::driver::bell::Bell;
 use crate::driver::stream_loop::{LoopStream, Next, StreamLoop, Watcher, caught};
 use crate::error::{Error, Result};
 
@@ -25,6 +28,17 @@ pub(super) use retrying::Retrying;
 
 /// A request for one server.
 pub(super) trait Request: Send {
+    /// Asks on a connection that is open and that streams share, if there is one with room. From then
+    /// on `bell` rings when [`look`](Self::look) may find something. False: nothing was done.
+    ///
+    /// # Errors
+    ///
+    /// The request has failed.
+    fn begin_at_once(&mut self, bell: &Arc<Bell>) -> Result<bool> {
+        let _ = bell;
+        Ok(false)
+    }
+
     /// Connects and asks. May wait for the connection.
     ///
     /// # Errors
@@ -40,7 +54,7 @@ pub(super) trait Request: Send {
     fn look(&mut self) -> Result<bool>;
 
     /// A descriptor that is readable when [`look`](Self::look) may find something: one and the same
-    /// until [`take`](Self::take).
+    /// until [`take`](Self::take). Of a request that has [begun](Self::begin).
     ///
     /// # Errors
     ///
@@ -71,7 +85,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Makes the request that `make` gives.
+    /// Has threads make the request that `make` gives.
     ///
     /// # Errors
     ///

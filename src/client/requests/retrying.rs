@@ -7,6 +7,7 @@ use super::Request;
 use crate::cancel::Cancel;
 use crate::client::Answer;
 use crate::client::busy::Tries;
+use crate::driver::bell::Bell;
 use crate::driver::clock;
 use crate::driver::polling::Poller;
 use crate::error::{Error, Result};
@@ -61,6 +62,13 @@ impl<R: Request> Retrying<R> {
 }
 
 impl<R: Request> Request for Retrying<R> {
+    fn begin_at_once(&mut self, bell: &Arc<Bell>) -> Result<bool> {
+        self.request.begin_at_once(bell).or_else(|error| {
+            self.note(error)?;
+            Ok(false)
+        })
+    }
+
     fn begin(&mut self) -> Result<()> {
         if self.next.is_none() {
             match self.request.begin() {

@@ -1,12 +1,15 @@
 //! How many new streams of one batch can be opened in a second, beside Flight's `DoGet`: the same
 //! batch, the same processes, and as many tasks of one runtime.
 
+use std::future::poll_fn;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use arrow_flight::flight_service_client::FlightServiceClient;
+use dipc::arrow::OwnedDeviceArray;
 use dipc::arrow::stream::ArrayReader as _;
 use dipc::arrow::{batch_from_c, schema_from_c};
 use dipc::client::{Answer, Client, GetOptions, NextBatch, Stream};
@@ -113,12 +116,9 @@ struct Asking {
 impl Asking {
     async fn open(&self) -> Result<Box<Stream>> {
         let pending = (self.client).start(Verb::Get, &[&*self.uri], TABLE, &self.options, None)?;
-        loop {
-            match pending.try_answer(|_| true)? {
-                Some(Answer::Stream(stream)) => return Ok(stream),
-                Some(_) => bail!("the answer is of another verb"),
-                None => readable(pending.fd()?).await?,
-            }
+        match poll_fn(|context| pending.poll_answer(context)).await? {
+            Answer::Stream(stream) => Ok(stream),
+            _ => bail!("the answer is of another verb"),
         }
     }
 }
@@ -126,13 +126,25 @@ impl Asking {
 async fn read(mut stream: Box<Stream>) -> Result<u64> {
     let schema = Arc::new(schema_from_c(&stream.schema()?)?);
     let mut rows = 0;
+    while let Some(array) = next(&mut stream).await? {
+        // SAFETY: the stream checks its arrays against its schema, which is `schema`.
+        rows += unsafe { batch_from_c(array, &schema) }?.num_rows() as u64;
+    }
+    Ok(rows)
+}
+
+async fn next(stream: &mut Stream) -> Result<Option<OwnedDeviceArray>> {
     loop {
-        match stream.try_next()? {
-            NextBatch::Batch(array) => {
-                // SAFETY: the stream checks its arrays against its schema, which is `schema`.
-                rows += unsafe { batch_from_c(array, &schema) }?.num_rows() as u64;
+        let found = poll_fn(|context| {
+            let is_woken = stream.wake(context.waker());
+            match stream.try_next() {
+                Ok(NextBatch::NotYet) if is_woken => Poll::Pending,
+                found => Poll::Ready(found),
             }
-            NextBatch::End => return Ok(rows),
+        });
+        match found.await? {
+            NextBatch::Batch(array) => return Ok(Some(array)),
+            NextBatch::End => return Ok(None),
             NextBatch::NotYet => readable(stream.fd()?).await?,
         }
     }
