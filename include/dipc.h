@@ -1689,17 +1689,16 @@ dipc_status dipc_client_options_set_idle_timeout_ns(struct dipc_client_options *
                                                     struct dipc_error **error);
 
 /**
- * Has streams share connections, and sets how many connections to one server the client has at most,
- * if the server takes many streams on one. A stream that a thread waits for has a connection to
- * itself while there may be one more beside the shared one. Past that number streams share. Streams
- * that are polled or asynchronous, and parts of a table, share from the start. The next shared
- * connection is opened once the first carries as many streams as the server takes. Default: each
- * stream has a connection of its own. For other servers this is no limit.
+ * Sets how many connections the client has at most to one server that takes many streams on one.
+ * A stream that a thread waits for has a connection to itself while there may be one more beside
+ * the shared one. Past that number streams share. Streams that are polled or asynchronous, and parts
+ * of a table, share from the start. The next shared connection is opened once the first carries as
+ * many streams as the server takes. Default: 16. For other servers this is no limit.
  *
  * @param options      Options to change; exclusive during the call.
- * @param connections  Connections; at least 1, where all streams share.
+ * @param connections  Connections; 1: all streams share; 0: none do, and there is no limit.
  * @param error        May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
 dipc_status dipc_client_options_set_connections(struct dipc_client_options *options,
                                                 size_t connections,
@@ -2435,8 +2434,8 @@ dipc_status dipc_get_options_set_connections(struct dipc_get_options *options,
 
 /**
  * dipc_client_get(), dipc_client_list() or dipc_client_describe() without a wait, for event loops.
- * Up to 8 threads of the client connect; one more waits for the answers of all servers, however
- * many there are.
+ * On a connection that is open and that streams share, this call asks. Otherwise up to 8 threads of
+ * the client connect; one more waits for the answers of all servers, however many there are.
  *
  * @param client                Client.
  * @param verb                  DIPC_VERB_GET, DIPC_VERB_LIST or DIPC_VERB_DESCRIBE.
@@ -2467,13 +2466,14 @@ dipc_status dipc_client_start(const struct dipc_client *client,
 
 /**
  * Gives a descriptor for poll(), epoll and event loops. It is readable once the answer has come,
- * and from then on.
+ * and from then on. Of a request that is made again, since the server is busy or drains, it may be
+ * readable before for a moment.
  *
  * @param pending  Request.
  * @param out      Receives the descriptor. It is the request's, which closes it; it is not to be
  *                 read or closed.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_RESOURCES: no descriptors are left.
  */
 dipc_status dipc_pending_fd(const struct dipc_pending *pending,
                             int *out,

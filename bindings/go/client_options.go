@@ -43,9 +43,8 @@ func WithMaxIdle(connections uint) ClientOption {
 	}}
 }
 
-// WithClientConnections has streams share connections, with so many at most to one server that takes many
-// streams on one: past that, and for streams that are polled, asynchronous or parts of a table from the
-// start. By default each stream has a connection of its own.
+// WithClientConnections sets the most connections to one server that takes many streams on one: past that,
+// and where they are polled, asynchronous or parts of a table, streams share. 0: each has its own. Default: 16.
 func WithClientConnections(connections uint) ClientOption {
 	return ClientOption{func(o *C.dipc_client_options) error {
 		var failure *C.dipc_error

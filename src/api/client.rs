@@ -62,12 +62,12 @@ impl ClientBuilder {
         self
     }
 
-    /// Has streams share connections, with so many at most to one server that takes many streams on
-    /// one. A reader that a thread waits for has a connection to itself while there may be one more
+    /// The most connections to one server that takes many streams on one; 0: each stream has its
+    /// own. A reader that a thread waits for has a connection to itself while there may be one more
     /// beside the one that streams share; asynchronous streams and parts share from the start.
-    /// Default: each stream has a connection of its own.
+    /// Default: 16.
     pub fn connections(mut self, count: usize) -> Self {
-        self.0.connections = Some(count.max(1));
+        self.0.connections = (count > 0).then_some(count);
         self
     }
 

@@ -19,8 +19,7 @@ pub struct ClientOptions {
     /// How many idle connections are kept for each server.
     pub max_idle: usize,
     /// Most connections to one server that takes many streams on one: past that streams share.
-    /// `None`: each stream has a connection of its own. Where none is kept idle, streams do not
-    /// share.
+    /// `None`: each stream has a connection of its own, as where none is kept idle.
     pub connections: Option<usize>,
     /// Settings that only one transport knows.
     pub settings: Settings,
@@ -34,7 +33,7 @@ impl Default for ClientOptions {
             any_user: false,
             idle_timeout: Duration::from_secs(60),
             max_idle: 8,
-            connections: None,
+            connections: Some(16),
             settings: Settings::default(),
             tls: Arc::default(),
         }

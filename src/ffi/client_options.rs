@@ -132,17 +132,16 @@ pub unsafe extern "C" fn dipc_client_options_set_idle_timeout_ns(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Has streams share connections, and sets how many connections to one server the client has at most,
-/// if the server takes many streams on one. A stream that a thread waits for has a connection to
-/// itself while there may be one more beside the shared one. Past that number streams share. Streams
-/// that are polled or asynchronous, and parts of a table, share from the start. The next shared
-/// connection is opened once the first carries as many streams as the server takes. Default: each
-/// stream has a connection of its own. For other servers this is no limit.
+/// Sets how many connections the client has at most to one server that takes many streams on one.
+/// A stream that a thread waits for has a connection to itself while there may be one more beside
+/// the shared one. Past that number streams share. Streams that are polled or asynchronous, and parts
+/// of a table, share from the start. The next shared connection is opened once the first carries as
+/// many streams as the server takes. Default: 16. For other servers this is no limit.
 ///
 /// @param options      Options to change; exclusive during the call.
-/// @param connections  Connections; at least 1, where all streams share.
+/// @param connections  Connections; 1: all streams share; 0: none do, and there is no limit.
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///
 /// # Safety
 ///
@@ -155,12 +154,7 @@ pub unsafe extern "C" fn dipc_client_options_set_connections(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     let body = |options: &mut dipc_client_options| {
-        if connections == 0 {
-            return Err(Error::invalid_argument(
-                "connections is 0: no server could be asked",
-            ));
-        }
-        options.inner.connections = Some(connections);
+        options.inner.connections = (connections > 0).then_some(connections);
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or

@@ -1,7 +1,7 @@
 # Fetching tables.
 
 """
-    Dipc.Client(; any_user=false, idle_timeout=60, max_idle=8, connections=nothing, options...)
+    Dipc.Client(; any_user=false, idle_timeout=60, max_idle=8, connections=16, options...)
 
 Fetches tables, and keeps connections for the next one. `Dipc.get` makes one for all calls that are
 not given one. `close(client)` leaves its streams and batches valid.
@@ -9,8 +9,8 @@ not given one. `close(client)` leaves its streams and batches valid.
 - `any_user`: whether to trust servers of other users of this machine
 - `idle_timeout`: seconds or a `Dates` period for which a connection without a stream is kept; `nothing`: for ever
 - `max_idle`: how many of them are kept for each server
-- `connections`: the most to one server that takes many streams on one; past that streams share. By default
-  each stream has its own
+- `connections`: the most to one server that takes many streams on one; past that streams share. 0: each stream
+  has its own
 - `tls_ca`: path of the authorities, in PEM, whose certificates tls servers may have; otherwise the system's
 - `tls`: paths of the client's certificate and of its key, `(certificate, key)`, for servers that ask for one
 - `tls_server_name`: the name that a server's certificate must have; otherwise the host of the URI
@@ -23,15 +23,14 @@ mutable struct Client <: SharedHandle
     lock::Threads.SpinLock
 
     function Client(; any_user::Bool = false, idle_timeout = 60, max_idle::Integer = 8,
-                    connections = nothing, tls_ca = nothing, tls = nothing, tls_server_name = nothing, transport = ())
+                    connections::Integer = 16, tls_ca = nothing, tls = nothing, tls_server_name = nothing, transport = ())
         out = Ref{Ptr{Cvoid}}(C_NULL)
         setters = Any[
             set_bool(@c(dipc_client_options_set_any_user), any_user),
             set_u64(@c(dipc_client_options_set_idle_timeout_ns), nanoseconds(idle_timeout)),
             set_u64(@c(dipc_client_options_set_max_idle), max_idle),
+            set_u64(@c(dipc_client_options_set_connections), connections),
         ]
-        connections === nothing ||
-            push!(setters, set_u64(@c(dipc_client_options_set_connections), connections))
         tls_ca === nothing || push!(setters, set_text(@c(dipc_client_options_set_tls_ca), tls_ca))
         tls === nothing || push!(setters, set_texts(@c(dipc_client_options_set_tls), tls...))
         tls_server_name === nothing ||

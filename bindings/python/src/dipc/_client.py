@@ -43,8 +43,8 @@ class Client:
         default.
     :param max_idle: How many of them are kept for each server; 8 by default.
     :param connections: How many connections there are at most to one server that takes many streams on one: past
-        that, and for streams that are awaited or parts of a table from the start, streams share one. By default each
-        stream has a connection of its own.
+        that, and where they are awaited or parts of a table from the start, streams share. 0: each stream has its
+        own; 16 by default.
     :param tls: Paths of the client's certificate and of its key, in PEM, for servers that ask for one.
     :param tls_ca: Path of the authorities, in PEM, whose certificates servers may have; the system's by default.
     :param tls_server_name: The name that a server's certificate must have; the host of the URI by default.
