@@ -9,6 +9,9 @@ use smallvec::{SmallVec, smallvec};
 use super::Stirred;
 use crate::driver::bell::Bell;
 
+/// Bells that are rung once the lock is released: who is woken may take other locks.
+pub(super) type Bells = SmallVec<[Arc<Bell>; 4]>;
+
 /// The guests of a connection, by the number of their stream.
 #[derive(Default)]
 pub(super) struct Guests(HashMap<u32, SmallVec<[Guest; 1]>>);
@@ -52,27 +55,17 @@ impl Guests {
         }
     }
 
-    /// Wakes those for whom something has changed, of streams that have news.
-    pub(super) fn ring(&self, stirred: &Stirred, has_news: impl Fn(u32) -> bool) {
-        match stirred.all {
-            true => {
-                let guests = self.0.iter().filter(|(number, _)| has_news(**number));
-                guests.flat_map(|(_, guests)| guests).for_each(Guest::ring);
-            }
-            false => {
-                let numbers = stirred.numbers.iter().filter(|it| has_news(**it));
-                let numbers = numbers.chain(&stirred.late);
-                let guests = numbers.filter_map(|it| self.0.get(it));
-                guests.flatten().for_each(Guest::ring);
-            }
+    /// The bells of those for whom something has changed, of streams that have news.
+    pub(super) fn bells(&self, stirred: &Stirred, has_news: impl Fn(u32) -> bool) -> Bells {
+        // Who is about to look sees the change.
+        let bell = |guest: &Guest| guest.bell.clone().filter(|bell| !bell.has_rung());
+        if stirred.all {
+            let guests = self.0.iter().filter(|(number, _)| has_news(**number));
+            return guests.flat_map(|(_, it)| it).filter_map(bell).collect();
         }
-    }
-}
-
-impl Guest {
-    fn ring(&self) {
-        if let Some(bell) = &self.bell {
-            bell.ring();
-        }
+        let numbers = stirred.numbers.iter().filter(|it| has_news(**it));
+        let numbers = numbers.chain(&stirred.late);
+        let guests = numbers.filter_map(|it| self.0.get(it)).flatten();
+        guests.filter_map(bell).collect()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::guests::Guests;
+use super::guests::{Bells, Guests};
 use super::ownership::{GiveBack, Owner};
 use super::{Turn, Turner};
 use crate::driver::bell::Bell;
@@ -49,12 +49,12 @@ pub(super) struct LockedEnd<T> {
 }
 
 impl<T: Turn> LockedEnd<T> {
-    /// Wakes the guests for whom something has changed.
-    fn ring_guests(&mut self) {
+    /// The bells of the guests for whom something has changed.
+    fn take_bells(&mut self) -> Bells {
         let stirred = self.end.take_stirred();
-        if self.owner == Owner::Shared {
-            self.guests
-                .ring(&stirred, |number| self.end.has_news(number));
+        match self.owner {
+            Owner::Shared => (self.guests).bells(&stirred, |number| self.end.has_news(number)),
+            _ => Bells::new(),
         }
     }
 }
@@ -68,6 +68,11 @@ impl<T> LockedEnd<T> {
             }
         }
     }
+}
+
+/// Wakes guests. No lock of a connection is held.
+fn ring(bells: Bells) {
+    bells.into_iter().for_each(|bell| bell.ring());
 }
 
 impl<T: Turn> Link<T> {
@@ -208,18 +213,19 @@ impl<T: Turn> Link<T> {
             held.end.leave_writes();
         }
         let result = step(&mut held.end, &mut effects);
-        let mut soon = false;
+        let (mut soon, mut bells) = (false, Bells::new());
         if held.owner == Owner::Shared && held.end.is_quiet() {
             // Most calls of many streams.
             self.schedule_each([None, held.end.next_upkeep()]);
         } else if held.owner.admit_io(clock::now()) {
             let wants = self.watch(&mut held, &mut effects);
             soon = wants.again == Again::Now && held.owner != Owner::Deputy;
-            held.ring_guests();
+            bells = held.take_bells();
         } else {
             held.ring(None);
         }
         drop(held);
+        ring(bells);
         self.settle(effects);
         if soon {
             self.call_soon();
@@ -370,7 +376,7 @@ impl<T: Turn> Link<T> {
     /// something to do now.
     fn turn_as_io(&self, is_first: bool) -> bool {
         let mut effects = T::Effects::default();
-        let soon = {
+        let (soon, bells) = {
             let Some(mut held) = self.held.try_lock_for(UPKEEP) else {
                 self.schedule(clock::after(RETRY));
                 return false;
@@ -394,9 +400,9 @@ impl<T: Turn> Link<T> {
             if held.is_shared {
                 held.ring(None);
             }
-            held.ring_guests();
-            wants.again == Again::Now
+            (wants.again == Again::Now, held.take_bells())
         };
+        ring(bells);
         self.settle(effects);
         soon
     }
@@ -429,7 +435,7 @@ impl<T: Turn> Source for Link<T> {
         let due = |at| (at <= now).then_some(NEVER);
         let _ = (self.timer).fetch_update(Ordering::AcqRel, Ordering::Relaxed, due);
         let mut effects = T::Effects::default();
-        let is_io = {
+        let (is_io, bells) = {
             let Some(mut held) = self.held.try_lock_for(UPKEEP) else {
                 return self.schedule(clock::after(RETRY));
             };
@@ -442,9 +448,9 @@ impl<T: Turn> Source for Link<T> {
             }
             let is_io = held.owner.admit_io(now);
             self.schedule_each([next, held.owner.deputy_at()]);
-            held.ring_guests();
-            is_io
+            (is_io, held.take_bells())
         };
+        ring(bells);
         self.settle(effects);
         if is_io {
             self.ready();
