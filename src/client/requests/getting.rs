@@ -156,6 +156,10 @@ impl GetRequest {
 impl Request for GetRequest {
     fn begin_at_once(&mut self, bell: &Arc<Bell>) -> Result<bool> {
         self.cancel.0.check()?;
+        if self.verb == Verb::Describe {
+            // Its host hears of the whole description: a thread of the client reads it.
+            return Ok(false);
+        }
         let asked = (self.wanted()).and_then(|wanted| self.client.begin_at_once(&wanted, bell))?;
         let Some(asked) = asked else {
             return Ok(false);
