@@ -24,8 +24,8 @@ class Case:
     """One thing that any peer may be asked to do.
 
     `op` is get, put, latency, connect, describe, idle, metadata, header_build, header_read, memcpy,
-    process_vm_readv, aes_128_gcm, sum, arrow_stream, socket_round_trip, tcp_connection, tls_connection, tls_resumption
-    or shed.
+    process_vm_readv, aes_128_gcm, sum, arrow_stream, socket_round_trip, tcp_connection, tls_connection, tls_resumption,
+    shed or open.
     `reuse` asks for one buffer at both ends, which stays in the caches, where otherwise distinct batches follow each
     other: `distinct` of them, where that is given, and at least as many in each stream of a published table.
     `default_window`: libdipc's window as it is where nobody sets it; `window_batches` and `window_bytes` set it.
@@ -194,6 +194,13 @@ def _shed() -> list[Group]:
     return [_group("shed requests", (("dipc shm arena", "dipc tcp"), Case("shed", batch_bytes=64)))]
 
 
+def _open() -> list[Group]:
+    """New streams of one small batch, so many at once, beside those that Flight opens in the same run."""
+    peers = ("dipc shm arena", "dipc tcp", "dipc tls")
+    opened = Case("open", batch_bytes=64, seconds=2)
+    return [_group("opened streams", *((peers, replace(opened, streams=count)) for count in (1, 64, 1_000)))]
+
+
 def _latency(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
     groups = []
     for size in sizes:
@@ -356,6 +363,7 @@ def matrix(*, quick: bool) -> list[Group]:
         *_shape(quick=quick),
         *_requests(),
         *_shed(),
+        *_open(),
         *_slow_consumer(),
         *_long(),
         *_reference((2 * MIB,) if quick else REFERENCE_SIZES, UCX),

@@ -155,6 +155,26 @@ def _shed(run: Run) -> Iterator[Outcome]:
         yield Outcome(case, "< 1 ×", text, shed < served)
 
 
+def _open(run: Run) -> Iterator[Outcome]:
+    """The goal is that of 1,000 streams over tcp; the others are told beside it."""
+    for peer, count in product(("dipc tcp", ARENA, "dipc tls"), (1_000, 64, 1)):
+        way = peer.removeprefix("dipc ").removesuffix(" arena")
+        case = f"{way}: streams of one batch opened in a second, {count:,} at once, in Flight's over {_flights(peer)}"
+        row = find(run, peer, "open", streams=count)
+        ours, theirs = (median(row, f"{whose}streams_per_second") for whose in ("", "flight_"))
+        has_goal = peer == "dipc tcp" and count == 1_000
+        goal = "≥ 3 ×" if has_goal else "told"
+        if not ours or not theirs:
+            yield _absent(case, goal, row)
+            continue
+        met = ours / theirs >= 3 if has_goal else None
+        yield Outcome(case, goal, f"{ours / theirs:.2f} ×; {ours:,.0f}, and {theirs:,.0f}", met)
+
+
+def _flights(peer: str) -> str:
+    return "tls" if peer == "dipc tls" else "tcp"
+
+
 def _or_limit(case: str, least: float, ours: Row | None, theirs: Row | None, limit: Row | None, name: str) -> Outcome:
     """A goal, or 0.95 of a measured limit where that limit is below the goal."""
     goal = f"≥ {least} ×, or ≥ 0.95 × {name}"
@@ -409,6 +429,6 @@ def _slow(run: Run) -> Iterator[Outcome]:
 def outcomes(run: Run) -> list[Outcome]:
     """Every goal, in the order of the list of goals."""
     parts = (_per_batch, _shared_memory, _first_batch, _tcp, _tls, _flight_tls, _tls_connection, _ucx, _reference)
-    others = (_headers, _many, _requests, _shed, _slow, _linear)
+    others = (_headers, _many, _requests, _shed, _open, _slow, _linear)
     found = (outcome for part in (*parts, *others) for outcome in part(run))
     return [replace(outcome, measured=outcome.measured.replace("|", "/")) for outcome in found]

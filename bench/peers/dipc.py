@@ -28,7 +28,15 @@ SPINNING_INTERVAL = "100us"
 def figures(line: dict[str, Any]) -> dict[str, float]:
     """The figures of one line of `dipc bench --json`."""
     found: dict[str, float | None] = {
-        name: line.get(name) for name in ("seconds", "bytes_per_second", "batches_per_second", "ns_per_column")
+        name: line.get(name)
+        for name in (
+            "seconds",
+            "bytes_per_second",
+            "batches_per_second",
+            "ns_per_column",
+            "streams_per_second",
+            "flight_streams_per_second",
+        )
     }
     for name, value in (line.get("latency_ns") or {}).items():
         if name != "count":

@@ -111,6 +111,14 @@ def test_a_shed_request_costs_less_than_a_served_one() -> None:
         assert measured(Run(ABOUT, [found]), case)[1] is met
 
 
+def test_opened_streams_are_judged_beside_flights() -> None:
+    case = "tcp: streams of one batch opened in a second, 1,000 at once, in Flight's over tcp"
+    for ours, met in ((31.0, True), (29.0, False)):
+        found = row("opened streams", "dipc tcp", Case("open", streams=1_000), "streams_per_second", ours)
+        found.rounds[0].figures["flight_streams_per_second"] = 10.0
+        assert measured(Run(ABOUT, [found]), case)[1] is met
+
+
 def test_iperf3_is_judged_by_its_own_default_and_the_best_is_told() -> None:
     rows = [
         throughput("dipc tcp", 2 * MIB, 30.0),
