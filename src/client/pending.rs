@@ -188,7 +188,9 @@ impl Pending {
 
 impl PendingRequest {
     fn end(&self, end: Progress) {
-        self.end_locked(&mut self.progress.lock(), end);
+        // The lock is released first: who is woken may have locks of its own.
+        *self.progress.lock() = end;
+        self.bell.ring();
     }
 
     /// The descriptor is readable from now on.

@@ -1,8 +1,10 @@
 //! Many streams on one connection (section S).
 
 use std::collections::BTreeSet;
+use std::future::poll_fn;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, mpsc};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
@@ -18,9 +20,12 @@ use dipc::proto::{
 };
 use dipc::server::{ServerHandle, ServerOptions, ServerRequest, SharedAuthorizer};
 use dipc::transport::{Incoming, Outgoing, Payload};
+use futures::executor::block_on;
+use futures::future::join_all;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::authorizing::Deciding;
+use crate::common::child::{assert_in_child, in_child};
 use crate::common::{
     FnProvider, FnTaker, batch, counting, export, export_schema, import, read_all, schema,
     stream_of,
@@ -480,6 +485,67 @@ fn the_host_decides_about_each_stream() {
         }
         assert_eq!(asked_about.try_iter().count(), 20);
         assert_eq!(client.stats().connections_made, 1, "{}", subject.scheme);
+    }
+}
+
+/// Promise of `Pending::poll_answer` and `Stream::wake`: tasks on a shared connection are woken, and
+/// take no descriptor.
+#[test]
+fn tasks_need_no_descriptor() {
+    in_child("sharing::child_has_tasks");
+}
+
+#[test]
+#[ignore = "run by tasks_need_no_descriptor"]
+fn child_has_tasks() {
+    assert_in_child();
+    for subject in subjects() {
+        let (server, uri) = server(subject, many(1000));
+        server.serve_pull(b"t").unwrap();
+        let client = client(1);
+        let options = subject.options();
+        let serve = |count: usize| {
+            for request in collect(&server, count) {
+                begin(&request);
+                push(&request, 7).unwrap();
+                request.finish(Some(SOON)).unwrap();
+            }
+        };
+        let rows = |pending: Pending| async move {
+            let answer = poll_fn(|context| pending.poll_answer(context)).await;
+            let Ok(Answer::Stream(mut stream)) = answer else {
+                panic!("an answer of another kind");
+            };
+            let mut rows = 0;
+            loop {
+                let next = poll_fn(|context| {
+                    assert!(stream.wake(context.waker()), "a descriptor tells");
+                    match stream.try_next() {
+                        Ok(NextBatch::NotYet) => Poll::Pending,
+                        found => Poll::Ready(found.unwrap()),
+                    }
+                });
+                match next.await {
+                    NextBatch::Batch(array) => rows += array.raw().array.length,
+                    NextBatch::End | NextBatch::NotYet => return rows,
+                }
+            }
+        };
+        let ask = || ask(&client, &uri, b"t", &options);
+        thread::scope(|scope| {
+            // It opens the connection.
+            let first = ask();
+            scope.spawn(|| serve(1));
+            assert_eq!(block_on(rows(first)), 10);
+            let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+            let before = descriptors();
+            let asked: Vec<_> = (0..100).map(|_| ask()).collect();
+            eventually("the requests come", || server.stats().streams_active == 100);
+            assert!(descriptors() < before + 10, "{}", descriptors() - before);
+            scope.spawn(|| serve(100));
+            let all = block_on(join_all(asked.into_iter().map(rows)));
+            assert_eq!(all, [10; 100]);
+        });
     }
 }
 
