@@ -1691,9 +1691,9 @@ dipc_status dipc_client_options_set_idle_timeout_ns(struct dipc_client_options *
 /**
  * Sets how many connections the client has at most to one server that takes many streams on one.
  * A stream that a thread waits for has a connection to itself while there may be one more beside
- * the shared one. Past that number streams share. Streams that are polled or asynchronous, and parts
- * of a table, share from the start. The next shared connection is opened once the first carries as
- * many streams as the server takes. Default: 16. For other servers this is no limit.
+ * the shared one. Past that number streams share. Streams that are polled or asynchronous, and
+ * parts of a table, share from the start. The next shared connection is opened once the first
+ * carries as many streams as the server takes. Default: 16. For other servers this is no limit.
  *
  * @param options      Options to change; exclusive during the call.
  * @param connections  Connections; 1: all streams share; 0: none do, and there is no limit.
@@ -2434,8 +2434,9 @@ dipc_status dipc_get_options_set_connections(struct dipc_get_options *options,
 
 /**
  * dipc_client_get(), dipc_client_list() or dipc_client_describe() without a wait, for event loops.
- * On a connection that is open and that streams share, this call asks. Otherwise up to 8 threads of
- * the client connect; one more waits for the answers of all servers, however many there are.
+ * On a connection that is open and that streams share, this call asks. Otherwise, and for a
+ * description, up to 8 threads of the client connect; one more waits for the answers of all
+ * servers, however many there are.
  *
  * @param client                Client.
  * @param verb                  DIPC_VERB_GET, DIPC_VERB_LIST or DIPC_VERB_DESCRIBE.

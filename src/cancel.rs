@@ -20,8 +20,8 @@ pub struct Cancel {
 
 struct Inner {
     cancelled: AtomicBool,
-    /// Readable after cancelling. Nobody drains the descriptor, so every waiter sees it. Made for the
-    /// first of them.
+    /// Readable after cancelling. Nobody drains the descriptor, so every waiter sees it. Made for
+    /// the first of them.
     event: OnceLock<Arc<OwnedFd>>,
     followers: Mutex<Vec<Weak<dyn Follower>>>,
 }
@@ -97,7 +97,7 @@ impl Cancel {
         Ok(child)
     }
 
-    /// Tells `follower` of the cancel, as long as it lives. A token that is cancelled tells at once.
+    /// Tells `follower` of the cancel, as long as it lives. A cancelled token tells at once.
     pub(crate) fn tell(&self, follower: Weak<dyn Follower>) {
         let told = Weak::clone(&follower);
         {

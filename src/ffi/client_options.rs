@@ -134,9 +134,9 @@ pub unsafe extern "C" fn dipc_client_options_set_idle_timeout_ns(
 
 /// Sets how many connections the client has at most to one server that takes many streams on one.
 /// A stream that a thread waits for has a connection to itself while there may be one more beside
-/// the shared one. Past that number streams share. Streams that are polled or asynchronous, and parts
-/// of a table, share from the start. The next shared connection is opened once the first carries as
-/// many streams as the server takes. Default: 16. For other servers this is no limit.
+/// the shared one. Past that number streams share. Streams that are polled or asynchronous, and
+/// parts of a table, share from the start. The next shared connection is opened once the first
+/// carries as many streams as the server takes. Default: 16. For other servers this is no limit.
 ///
 /// @param options      Options to change; exclusive during the call.
 /// @param connections  Connections; 1: all streams share; 0: none do, and there is no limit.

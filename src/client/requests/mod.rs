@@ -28,8 +28,8 @@ pub(super) use retrying::Retrying;
 
 /// A request for one server.
 pub(super) trait Request: Send {
-    /// Asks on a connection that is open and that streams share, if there is one with room. From then
-    /// on `bell` rings when [`look`](Self::look) may find something. False: nothing was done.
+    /// Asks on a connection that is open and that streams share, if there is one with room. From
+    /// then on `bell` rings when [`look`](Self::look) may find something. False: nothing was done.
     ///
     /// # Errors
     ///

@@ -4,6 +4,7 @@
 //!   connections.
 //! - A stream that its consumer leaves before the end goes to the I/O thread (`left.rs`).
 
+mod bells;
 mod decode;
 mod left;
 mod looking;
@@ -14,7 +15,6 @@ mod taken;
 mod waiting;
 
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 pub use left::{Home, SILENCE_TIMEOUT};
@@ -30,12 +30,10 @@ use crate::driver::clock;
 use crate::driver::end::{End, EndLink, StreamGpus};
 use crate::driver::figures::StreamStats;
 use crate::driver::packed::PackedBody;
-use crate::driver::polling::Poller;
 use crate::driver::turning::Turner;
 use crate::driver::waiting::{Cause, Looks};
 use crate::error::{Error, Result};
 use crate::proto::{Header, Headers, IncomingStream, Receiver, ReceiverConfig, Rest, Timestamp};
-use crate::transport::Watched;
 use taken::{Look, Taken};
 
 /// What a consumer finds that does not wait.
@@ -157,57 +155,6 @@ impl Fetch {
         fetch.begin(receiver, StreamGpus::default(), early_bytes);
         fetch.leave();
         Ok(fetch)
-    }
-
-    /// The connection has another stream, which may read what this one waits for: then `bell` rings.
-    pub fn share(&mut self, bell: Arc<Bell>) {
-        let connection = &mut self.connections.metadata;
-        connection.set_bell(Some(Arc::clone(&bell)));
-        self.bell = Some(bell);
-    }
-
-    /// Wakes the consumer, as the connections do; of an exchange.
-    pub(super) fn bell(&self) -> Option<Arc<dyn Watched>> {
-        let bell = self.bell.as_ref().filter(|_| !self.is_guest())?;
-        bell.counter().map(|counter| counter as _)
-    }
-
-    /// This bell, which rings already, wakes the consumer.
-    pub fn is_rung_by(&mut self, bell: &Arc<Bell>) {
-        self.bell = Some(Arc::clone(bell));
-    }
-
-    /// The bell rings for others from now on.
-    pub(super) fn forget_bell(&mut self) {
-        if self.bell.take().is_some() {
-            self.connections.metadata.set_bell(None);
-        }
-    }
-
-    /// Has a task woken by what comes, instead of a descriptor. `None` where the stream has its
-    /// connection alone, whose descriptor tells.
-    pub(super) fn wake(&mut self, waker: &Waker) -> Option<&Arc<Bell>> {
-        if !self.is_guest() {
-            return None;
-        }
-        if self.bell.is_none() {
-            self.share(Arc::default());
-        }
-        let bell = self.bell.as_ref()?;
-        bell.wake(waker);
-        Some(bell)
-    }
-
-    /// Whether the stream shares its connection, which the I/O thread reads.
-    fn is_guest(&self) -> bool {
-        self.connections.metadata.is_guest()
-    }
-
-    /// A guest is told by `poller` of what comes.
-    pub(super) fn ring_by(&mut self, poller: &Poller) {
-        if self.is_guest() {
-            self.share(Arc::new(poller.bell()));
-        }
     }
 
     /// Whether the connection carries many streams, which it then does: the stream becomes a guest.

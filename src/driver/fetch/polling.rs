@@ -45,7 +45,8 @@ impl Fetch {
     }
 
     /// [`wait_for_schema`](Self::wait_for_schema) without a wait: whether the schema is there. If
-    /// it is not, `poller` tells when to look again, or the bell of a stream that shares its connection.
+    /// it is not, `poller` tells when to look again, or the bell of a stream that shares its
+    /// connection.
     ///
     /// # Errors
     ///

@@ -176,8 +176,8 @@ impl Stream {
         Ok(self.poller.insert(poller).fd())
     }
 
-    /// Has the task of `waker` woken, once, when [`try_next`](Self::try_next) may find something that
-    /// it has not found. To be called before that. False where [`fd`](Self::fd) alone tells.
+    /// Has the task of `waker` woken, once, when [`try_next`](Self::try_next) may find something
+    /// that it has not found. To be called before that. False where [`fd`](Self::fd) alone tells.
     pub fn wake(&mut self, waker: &Waker) -> bool {
         let Some(fetch) = &mut self.fetch else {
             // The end has come.
