@@ -42,21 +42,21 @@ func TestGuideShowsTheExamples(t *testing.T) {
 func TestExamplesRun(t *testing.T) {
 	serve, get, requests := buildExample(t, "serve"), buildExample(t, "get"), buildExample(t, "requests")
 	const wanted = "rows: 3 bytes: unknown\ntable: empty rows: 0\nlimited: true\n[0 1 2]\n"
-	printed, err := exec.CommandContext(t.Context(), requests).Output()
+	printed, err := exec.CommandContext(t.Context(), requests).CombinedOutput()
 	if err != nil || string(printed) != wanted {
 		t.Errorf("requests prints %q and not %q, %v", printed, wanted, err)
 	}
-	printed, err = exec.CommandContext(t.Context(), buildExample(t, "pull")).Output()
+	printed, err = exec.CommandContext(t.Context(), buildExample(t, "pull")).CombinedOutput()
 	if err != nil || string(printed) != "streams: 100 sum: 9000\n" {
 		t.Errorf("pull prints %q, %v", printed, err)
 	}
 	const sent = "1: numbers has 1000 rows more\n2: numbers has 2000 rows more\n3: numbers has 3000 rows more\n" +
 		"batches: 3 bytes copied: 0\n"
-	printed, err = exec.CommandContext(t.Context(), buildExample(t, "put")).Output()
+	printed, err = exec.CommandContext(t.Context(), buildExample(t, "put")).CombinedOutput()
 	if err != nil || string(printed) != sent {
 		t.Errorf("put prints %q, %v", printed, err)
 	}
-	printed, err = exec.CommandContext(t.Context(), buildExample(t, "exchange")).Output()
+	printed, err = exec.CommandContext(t.Context(), buildExample(t, "exchange")).CombinedOutput()
 	if err != nil || string(printed) != "rows: 4 sum: 160\n" {
 		t.Errorf("exchange prints %q, %v", printed, err)
 	}

@@ -26,7 +26,8 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	server, err := dipc.NewServer(dipc.WithMaxStreams(streams))
+	// Clients over tcp have all places but an eighth.
+	server, err := dipc.NewServer(dipc.WithMaxStreams(2 * streams))
 	if err != nil {
 		return err
 	}
@@ -40,18 +41,19 @@ func run(ctx context.Context) error {
 	}
 	go serve(ctx, server)
 
-	sums := make(chan int64)
+	sums, failures := make(chan int64, streams), make(chan error, streams)
 	for range streams {
 		go func() {
 			sum, err := read(ctx, uri)
-			if err != nil {
-				fmt.Fprintln(os.Stderr, err)
-			}
 			sums <- sum
+			failures <- err
 		}()
 	}
 	var total int64
 	for range streams {
+		if err := <-failures; err != nil {
+			return err
+		}
 		total += <-sums
 	}
 	fmt.Println("streams:", streams, "sum:", total)
