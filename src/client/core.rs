@@ -24,7 +24,7 @@ use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{AnswerLimit, Uri};
 use crate::transport::{
-    self, AccessOptions, ConnectOptions, LinkOptions, ReceivingOptions, checked,
+    self, AccessOptions, Attempt, ConnectOptions, LinkOptions, ReceivingOptions, checked,
 };
 
 /// How long a connection is idle before the I/O thread watches it. Mostly the next stream comes
@@ -267,7 +267,6 @@ impl ClientCore {
         let link_options = LinkOptions {
             connect: ConnectOptions {
                 timeout: options.time(),
-                cancel: cancel.cloned(),
                 connections: options.kind.sockets,
                 checksums: options.kind.checksums,
             },
@@ -284,12 +283,14 @@ impl ClientCore {
             ..LinkOptions::default()
         };
         let start = Instant::now();
-        let connected = transport.connect(uri, &link_options);
+        let attempt = Attempt::new(cancel.cloned());
+        let connecting = transport.connecting(uri, &link_options, &attempt);
+        let connected = attempt.block_on(connecting);
         let mut connection = connected.map_err(|error| options.explain(error))?;
         if link_options.connect.checksums && !connection.identity().profile.trust.is_intact() {
             ensure_checksums_are_known(uri)?;
             let by = start + link_options.connect.time();
-            let agreed = checked::agree(connection, by, cancel);
+            let agreed = attempt.block_on(checked::agree(connection, by, &attempt));
             connection = agreed.map_err(|error| options.explain(error))?;
         }
         let peer = &connection.identity().peer;

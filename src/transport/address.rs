@@ -3,14 +3,13 @@
 use std::ffi::CString;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs as _};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 
-use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
 use crate::proto::{Uri, escape_zone};
-use crate::transport::wait::wait;
+use crate::transport::Attempt;
 
 /// Where a listener is found: a name or number of a machine, and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,11 +60,18 @@ impl Address {
         }
     }
 
+    /// [`resolve`](Self::resolve) on this thread.
+    pub fn resolve_now(&self, timeout: Duration) -> Result<Vec<SocketAddr>> {
+        let attempt = Attempt::default();
+        attempt.block_on(self.resolve(timeout, &attempt))
+    }
+
     /// The addresses that the host's name stands for: at least one. A thread looks names up, which
-    /// is left alone at the end of `timeout` or by the token: the look-up cannot be interrupted.
+    /// is left alone at the end of `timeout` or with the attempt: the look-up cannot be interrupted.
     /// Errors: `Unreachable` when there is no such name or interface, `InvalidUri` for an address
     /// of a link without its interface, `Timeout`, `Cancelled` by the token.
-    pub fn resolve(&self, timeout: Duration, cancel: Option<&Cancel>) -> Result<Vec<SocketAddr>> {
+    pub async fn resolve(&self, timeout: Duration, attempt: &Attempt) -> Result<Vec<SocketAddr>> {
+        let until = Instant::now() + timeout;
         if let Ok(ip) = self.host.parse::<IpAddr>() {
             if let IpAddr::V6(v6) = ip
                 && v6.is_unicast_link_local()
@@ -116,10 +122,7 @@ impl Address {
                 ),
             )
         };
-        if let Err(errno) = wait(&done, PollFlags::IN, timeout, cancel) {
-            cancel.map_or(Ok(()), Cancel::check)?;
-            return Err(failed(errno));
-        }
+        attempt.ready(done, PollFlags::IN, until).await?;
         match found.try_recv() {
             Ok(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
             Ok(Ok(_)) => Err(unknown("")),
@@ -169,9 +172,19 @@ pub fn is_loopback(address: &SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cancel::Cancel;
 
     fn of(text: &str) -> Result<Address> {
         Address::of(&Uri::parse(text).unwrap())
+    }
+
+    fn resolve(
+        address: &Address,
+        timeout: Duration,
+        cancel: Option<Cancel>,
+    ) -> Result<Vec<SocketAddr>> {
+        let attempt = Attempt::new(cancel);
+        attempt.block_on(address.resolve(timeout, &attempt))
     }
 
     /// Rule U1: names, IPv4 and IPv6 addresses, each with its port, are read and written back.
@@ -186,7 +199,7 @@ mod tests {
             assert_eq!(of(text).unwrap().to_string(), text);
         }
         let address = of("tcp://[::1]:4000").unwrap();
-        let found = address.resolve(Duration::ZERO, None).unwrap();
+        let found = resolve(&address, Duration::ZERO, None).unwrap();
         assert_eq!(found, ["[::1]:4000".parse().unwrap()]);
         for text in ["nothing", "host:", ":1", "host:99999"] {
             let uri = Uri::new("tcp", text, crate::proto::Role::Both);
@@ -199,7 +212,7 @@ mod tests {
     /// however its `%` is written.
     #[test]
     fn zones_are_interfaces() {
-        let found = |text: &str| of(text).unwrap().resolve(Duration::ZERO, None);
+        let found = |text: &str| resolve(&of(text).unwrap(), Duration::ZERO, None);
         let loopback = scope_of("lo").unwrap();
         let expected = format!("[fe80::1%{loopback}]:4000").parse().unwrap();
         for zone in [
@@ -227,18 +240,18 @@ mod tests {
     fn an_unknown_name_is_named() {
         // The domain `invalid` is kept free for this.
         let address = of("tcp://no-such-host.invalid:4000").unwrap();
-        let error = address.resolve(Duration::from_secs(60), None).unwrap_err();
+        let error = resolve(&address, Duration::from_secs(60), None).unwrap_err();
         assert_eq!(error.status(), Status::Unreachable, "{error}");
         assert!(error.text().contains("no-such-host.invalid"), "{error}");
     }
 
-    /// `ConnectOptions::cancel`: a look-up that cannot be interrupted is left alone.
+    /// `Attempt`: a look-up that cannot be interrupted is left alone.
     #[test]
     fn a_token_ends_a_look_up() {
         let address = of("tcp://no-such-host.invalid:4000").unwrap();
         let cancel = Cancel::new().unwrap();
         cancel.cancel();
-        let found = address.resolve(Duration::from_secs(60), Some(&cancel));
+        let found = resolve(&address, Duration::from_secs(60), Some(cancel));
         assert_eq!(found.unwrap_err().status(), Status::Cancelled);
     }
 

@@ -11,17 +11,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::event::PollFlags;
-use rustix::io::Errno;
 
-use crate::cancel::Cancel;
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 use crate::lines::Lines;
 use crate::proto::{BodyKind, Bytes, ExpectedBody, body_tag};
 use crate::transport::features::{Feature, Scheme};
-use crate::transport::wait::wait;
 use crate::transport::{
-    BodyWays, Connection, Identity, Incoming, Outgoing, Payload, PeerRegions, RegionPool,
+    Attempt, BodyWays, Connection, Identity, Incoming, Outgoing, Payload, PeerRegions, RegionPool,
     RegionTable, Traffic,
 };
 
@@ -59,10 +56,10 @@ pub(crate) fn offer(inner: Box<dyn Connection>) -> Box<dyn Connection> {
 ///
 /// `Timeout` if the server does not answer until `by`, `Cancelled` by the token, `Protocol` if it
 /// answers otherwise, and errors of the connection.
-pub(crate) fn agree(
+pub(crate) async fn agree(
     mut inner: Box<dyn Connection>,
     by: Instant,
-    cancel: Option<&Cancel>,
+    attempt: &Attempt,
 ) -> Result<Box<dyn Connection>> {
     if inner.identity().profile.trust.is_intact() {
         return Ok(inner);
@@ -84,18 +81,13 @@ pub(crate) fn agree(
             }
             None => {}
         }
-        let left = by.saturating_duration_since(Instant::now());
-        match wait(&descriptor, PollFlags::IN, left, cancel) {
-            Ok(true) => {}
-            Ok(false) => {
-                return Err(Error::timeout(format!(
-                    "{} does not answer the question for checksums: it is stopped or busy, or its \
-                     version of libdipc does not know them",
-                    inner.identity().peer
-                )));
-            }
-            Err(Errno::CANCELED) => return Err(Error::cancelled("connecting was cancelled")),
-            Err(errno) => return Err(Error::os("cannot wait for a server", errno)),
+        let has_come = attempt.ready(Arc::clone(&descriptor), PollFlags::IN, by);
+        if !has_come.await? {
+            return Err(Error::timeout(format!(
+                "{} does not answer the question for checksums: it is stopped or busy, or its \
+                 version of libdipc does not know them",
+                inner.identity().peer
+            )));
         }
     }
 }

@@ -16,8 +16,9 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{BodyKind, ExpectedBody, Uri, body_of_tag};
 use crate::transport::lend::{ByDescriptor, RegionPool, RegionTable};
 use crate::transport::{
-    BodyWays, Connection, ConnectionReadiness, Identity, Incoming, LinkOptions, Listener, Outgoing,
-    PeerOrigin, Profile, Traffic, Transport, Trust, Watched, sends_host_memory_only,
+    Attempt, BodyWays, Connecting, Connection, ConnectionReadiness, Identity, Incoming,
+    LinkOptions, Listener, Outgoing, PeerOrigin, Profile, Traffic, Transport, Trust, Watched,
+    sends_host_memory_only,
 };
 
 /// The transport of scheme `mem:`.
@@ -64,18 +65,27 @@ impl Transport for Mem {
         }))
     }
 
-    fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
-        let backlog = LISTENERS.lock().get(&uri.address).and_then(Weak::upgrade);
-        let Some(backlog) = backlog else {
-            let text = format!("no server of this process listens at `{}`", uri.bare());
-            return Err(Error::new(Status::Unreachable, text));
-        };
-        let (ours, theirs) = (Pipe::new()?, Pipe::new()?);
-        let server = MemConnection::new(&theirs, &ours, &backlog.options);
-        backlog.waiting.lock().push_back(server);
-        notify(&backlog.arrived);
-        Ok(Box::new(MemConnection::new(&ours, &theirs, options)))
+    fn connecting<'a>(
+        &'a self,
+        uri: &'a Uri,
+        options: &'a LinkOptions,
+        _: &'a Attempt,
+    ) -> Connecting<'a> {
+        Box::pin(async { connect(uri, options) })
     }
+}
+
+fn connect(uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
+    let backlog = LISTENERS.lock().get(&uri.address).and_then(Weak::upgrade);
+    let Some(backlog) = backlog else {
+        let text = format!("no server of this process listens at `{}`", uri.bare());
+        return Err(Error::new(Status::Unreachable, text));
+    };
+    let (ours, theirs) = (Pipe::new()?, Pipe::new()?);
+    let server = MemConnection::new(&theirs, &ours, &backlog.options);
+    backlog.waiting.lock().push_back(server);
+    notify(&backlog.arrived);
+    Ok(Box::new(MemConnection::new(&ours, &theirs, options)))
 }
 
 /// Connections that wait to be accepted.

@@ -17,6 +17,7 @@
 
 mod address;
 mod all;
+mod attempt;
 mod budget;
 pub(crate) mod checked;
 mod closing;
@@ -47,6 +48,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use all::{ALL, by_scheme, trust_of};
+pub use attempt::{Attempt, Awaited, Connecting};
 pub(crate) use budget::Charge;
 pub use budget::MemoryBudget;
 pub use connection::{BodyWays, Connection, ConnectionReadiness, Identity, Profile, Traffic};
@@ -114,13 +116,28 @@ pub trait Transport: Send + Sync {
         )))
     }
 
-    /// Connects to the URI's address, within `options.connect.timeout`.
+    /// Connects to the URI's address, within `options.connect.timeout`, as a future of `attempt`.
     ///
     /// # Errors
     ///
     /// `Unreachable` when nobody listens there; `Permission` when the server runs as a user that
-    /// the options do not admit; `Timeout`; `Cancelled` by `options.connect.cancel`; `Io`.
-    fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>>;
+    /// the options do not admit; `Timeout`; `Cancelled` by the token of `attempt`; `Io`.
+    fn connecting<'a>(
+        &'a self,
+        uri: &'a Uri,
+        options: &'a LinkOptions,
+        attempt: &'a Attempt,
+    ) -> Connecting<'a>;
+
+    /// [`connecting`](Self::connecting) on this thread, with an attempt that nobody ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`connecting`](Self::connecting).
+    fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
+        let attempt = Attempt::default();
+        attempt.block_on(self.connecting(uri, options, &attempt))
+    }
 }
 
 /// Whether memory is kept for peers that were cut off and may still read it: of a GPU until they

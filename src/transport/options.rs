@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cancel::Cancel;
 use crate::transport::TlsOptions;
 use crate::transport::budget::{MappingBudget, MemoryBudget};
 
@@ -30,8 +29,6 @@ pub struct LinkOptions {
 pub struct ConnectOptions {
     /// How long it may take.
     pub timeout: Duration,
-    /// Ends a wait. A connection does not keep it.
-    pub cancel: Option<Cancel>,
     /// Connections for one stream, if the transport can spread bodies.
     pub connections: u16,
     /// Asks for checksums (rule E8).
@@ -115,7 +112,6 @@ impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(10),
-            cancel: None,
             connections: 1,
             checksums: false,
         }

@@ -1,4 +1,4 @@
-//! Waiting, as only a client does that connects.
+//! Waiting, as only a client does that connects on its own thread.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -34,6 +34,21 @@ pub fn wait(
             Ok(count) => return Ok(count > 0),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Waits for `time`, or for the token.
+/// Errors: As the system says it.
+pub fn rest(time: Duration, cancel: Option<&Cancel>) -> Result<(), Errno> {
+    match cancel {
+        Some(cancel) => {
+            let token = cancel.fd().map_err(|_| Errno::MFILE)?;
+            wait(&token, PollFlags::IN, time, None).map(drop)
+        }
+        None => {
+            std::thread::sleep(time);
+            Ok(())
         }
     }
 }

@@ -9,7 +9,7 @@ use dipc::client::GetOptions;
 use dipc::error::Status;
 use dipc::proto::Uri;
 use dipc::server::{ServerHandle, ServerOptions};
-use dipc::transport::{self, ConnectOptions, LinkOptions, Settings};
+use dipc::transport::{self, Attempt, ConnectOptions, LinkOptions, Settings};
 
 use crate::common::asleep::{this_thread, until_asleep};
 use crate::common::{batch, counting, read_all};
@@ -91,7 +91,7 @@ fn a_server_that_does_not_answer_times_out() {
     }
 }
 
-/// `ConnectOptions::cancel`: a token ends a wait for a server that does not answer.
+/// `Attempt`: a token ends a wait for a server that does not answer.
 #[test]
 fn a_token_ends_connecting() {
     if !works() {
@@ -102,7 +102,6 @@ fn a_token_ends_connecting() {
     let options = LinkOptions {
         connect: ConnectOptions {
             timeout: Duration::from_secs(60),
-            cancel: Some(cancel.clone()),
             ..ConnectOptions::default()
         },
         ..link_options()
@@ -114,7 +113,14 @@ fn a_token_ends_connecting() {
             until_asleep(connecting);
             cancel.cancel();
         });
-        failure(&uri, &options)
+        let (ucx, uri) = (
+            transport::by_scheme("ucx").unwrap(),
+            Uri::parse(&uri).unwrap(),
+        );
+        let attempt = Attempt::new(Some(cancel.clone()));
+        let connecting = attempt.block_on(ucx.connecting(&uri, &options, &attempt));
+        let error = connecting.err().unwrap();
+        (error.status(), error.text().to_owned())
     });
     assert_eq!(status, Status::Cancelled, "{text}");
 }

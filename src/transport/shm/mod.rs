@@ -1,7 +1,7 @@
 //! Shared memory on one host: a Unix stream socket for messages, sealed memfds for bodies, and a
 //! ring (`ring.rs`) for the messages to a client that is awake. `docs/wire.md` has the bytes.
 //!
-//! Nothing here waits but [`connect`](Transport::connect).
+//! Nothing here waits.
 
 mod connection;
 mod descriptors;
@@ -15,11 +15,9 @@ mod users;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, sockopt};
+use rustix::net::SocketFlags;
 
-use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
 use crate::proto::Uri;
 use crate::transport::closing::Socket;
@@ -27,10 +25,12 @@ use crate::transport::connection::ConnectionEnd;
 use crate::transport::shm::connection::ShmConnection;
 use crate::transport::shm::listener::ShmListener;
 use crate::transport::shm::socket::{SocketAddress, new_socket};
-use crate::transport::{Connection, LinkOptions, Listener, Transport, Trust};
+use crate::transport::{Attempt, Connecting, LinkOptions, Listener, Transport, Trust};
 
-/// How often a client that waits for a listener looks at its token.
-const CANCEL_PAUSE: Duration = Duration::from_millis(10);
+/// How long a client waits for a listener whose queue is full before it tries again: at first, and
+/// after many tries.
+const FIRST_PAUSE: Duration = Duration::from_micros(100);
+const LAST_PAUSE: Duration = Duration::from_millis(10);
 
 /// [`Transport`] for `shm:/path` and `shm:@name`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -68,49 +68,47 @@ impl Transport for Shm {
         Ok(Box::new(ShmListener::by(socket, options)?))
     }
 
-    fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
-        let address = SocketAddress::of(uri)?;
-        host::ensure_here(uri, &address)?;
-        let how = &options.connect;
-        let socket = connect(&address, how.time(), how.cancel.as_ref())?;
-        let mut connection = ShmConnection::new(socket, options, ConnectionEnd::Client)
-            .map_err(|error| error.context(format_args!("cannot use the server at {address}")))?;
-        // Rule E1: a baseline server sees no control message, and sends none.
-        if uri.extension {
-            connection.speak_extension();
-        }
-        Ok(Box::new(connection))
+    fn connecting<'a>(
+        &'a self,
+        uri: &'a Uri,
+        options: &'a LinkOptions,
+        attempt: &'a Attempt,
+    ) -> Connecting<'a> {
+        Box::pin(async move {
+            let address = SocketAddress::of(uri)?;
+            host::ensure_here(uri, &address)?;
+            let socket = connect(&address, options.connect.time(), attempt).await?;
+            let connection = ShmConnection::new(socket, options, ConnectionEnd::Client);
+            let mut connection = connection.map_err(|error| {
+                error.context(format_args!("cannot use the server at {address}"))
+            })?;
+            // Rule E1: a baseline server sees no control message, and sends none.
+            if uri.extension {
+                connection.speak_extension();
+            }
+            Ok(Box::new(connection) as _)
+        })
     }
 }
 
-/// Connects, waiting while the listener's queue is full, and makes the socket non-blocking.
-fn connect(address: &SocketAddress, timeout: Duration, cancel: Option<&Cancel>) -> Result<Socket> {
+/// Connects, waiting while the listener's queue is full.
+async fn connect(address: &SocketAddress, timeout: Duration, attempt: &Attempt) -> Result<Socket> {
     let target = address.to_socket_address()?;
-    let socket = new_socket(SocketFlags::empty())?;
-    let start = Instant::now();
+    let socket = new_socket(SocketFlags::NONBLOCK)?;
+    let deadline = Instant::now() + timeout;
+    let mut pause = FIRST_PAUSE;
     loop {
-        cancel.map_or(Ok(()), Cancel::check)?;
-        let left = timeout.saturating_sub(start.elapsed());
-        // The system's wait cannot watch the token beside the socket.
-        let wait = if cancel.is_some() {
-            left.min(CANCEL_PAUSE)
-        } else {
-            left
-        };
-        // A connect waits for as long as a send may; 0 would mean for ever.
-        let wait = wait.max(Duration::from_millis(1));
-        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(wait))
-            .map_err(|errno| Error::os("cannot limit the time to connect", errno))?;
+        attempt.check()?;
+        let now = Instant::now();
         match rustix::net::connect(&socket, &target) {
-            Ok(()) => break,
-            Err(Errno::INTR | Errno::AGAIN) if !left.is_zero() => {}
+            Ok(()) => return Ok(socket),
+            Err(Errno::INTR | Errno::AGAIN) if now < deadline => {}
             Err(errno) => return Err(connect_error(address, errno, timeout)),
         }
+        // The system does not tell when the queue has room.
+        attempt.pause(deadline.min(now + pause)).await?;
+        pause = (pause * 2).min(LAST_PAUSE);
     }
-    let flags = rustix::fs::fcntl_getfl(&socket).unwrap_or(OFlags::RDWR);
-    rustix::fs::fcntl_setfl(&socket, flags | OFlags::NONBLOCK)
-        .map_err(|errno| Error::os("cannot make a socket non-blocking", errno))?;
-    Ok(socket)
 }
 
 fn connect_error(address: &SocketAddress, errno: Errno, timeout: Duration) -> Error {
@@ -154,6 +152,7 @@ fn connect_error(address: &SocketAddress, errno: Errno, timeout: Duration) -> Er
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cancel::Cancel;
     use crate::proto::Control;
     use crate::transport::shm::descriptors::REGION_KIND;
 
@@ -182,19 +181,23 @@ mod tests {
         let socket = new_socket(SocketFlags::empty()).unwrap();
         rustix::net::bind(&socket, &address.to_socket_address().unwrap()).unwrap();
         rustix::net::listen(&socket, 0).unwrap();
-        let first = connect(&address, Duration::from_secs(5), None).unwrap();
+        let connect = |timeout, cancel: Option<&Cancel>| {
+            let attempt = Attempt::new(cancel.cloned());
+            attempt.block_on(connect(&address, timeout, &attempt))
+        };
+        let first = connect(Duration::from_secs(5), None).unwrap();
         let start = Instant::now();
-        let error = connect(&address, Duration::from_millis(50), None).unwrap_err();
+        let error = connect(Duration::from_millis(50), None).unwrap_err();
         assert_eq!(error.status(), Status::Timeout, "{error}");
         assert!(start.elapsed() >= Duration::from_millis(50));
-        // `ConnectOptions::cancel` ends the wait.
+        // The token of the attempt ends the wait.
         let cancel = Cancel::new().unwrap();
         let error = std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(50));
                 cancel.cancel();
             });
-            connect(&address, Duration::from_secs(60), Some(&cancel)).unwrap_err()
+            connect(Duration::from_secs(60), Some(&cancel)).unwrap_err()
         });
         assert_eq!(error.status(), Status::Cancelled, "{error}");
         drop(first);

@@ -178,6 +178,7 @@ mod tests {
     use crate::transport::patience::Patience;
     use crate::transport::tcp::watched::Connected;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::sync::Arc;
 
     const GROUP_TIME: Duration = Duration::from_secs(10);
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -196,7 +197,7 @@ mod tests {
         let (socket, from) = listener.accept().unwrap();
         (
             WatchedSocket::new(
-                Connected::plainly(socket.into(), from),
+                Connected::plainly(Arc::new(socket.into()), from),
                 0,
                 Patience::DEFAULT,
             ),

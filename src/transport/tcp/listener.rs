@@ -49,7 +49,7 @@ impl TcpListener {
     /// options do not allow it; `AddressInUse`; `Unreachable` when the address is not one of this
     /// machine's; `Io`; of tls, as its files have them.
     pub fn new(address: &Address, trust: Trust, options: &LinkOptions) -> Result<Self> {
-        let candidates = address.resolve(options.connect.time(), None)?;
+        let candidates = address.resolve_now(options.connect.time())?;
         let mut bound = Err(Error::new(
             Status::Unreachable,
             format!("{address} stands for no address"),
@@ -138,7 +138,7 @@ impl TcpListener {
             handshakes.begin(socket, peer)?;
             return Ok(None);
         }
-        Ok(Some(Connected::plainly(socket, peer)))
+        Ok(Some(Connected::plainly(Arc::new(socket), peer)))
     }
 
     fn take(&self, connected: Connected) -> Box<dyn Connection> {

@@ -1,8 +1,7 @@
 //! TCP between machines: the frames of shm, bodies always as bytes; with TLS below them, or not.
 //!
 //! `tcp:` has neither encryption nor authentication: a listener that other machines can reach must
-//! be asked for. `docs/wire.md` has the bytes. Nothing here waits but
-//! [`connect`](Transport::connect).
+//! be asked for. `docs/wire.md` has the bytes. Nothing here waits.
 
 mod connection;
 mod group;
@@ -28,7 +27,9 @@ use crate::transport::tcp::connection::TcpConnection;
 use crate::transport::tcp::listener::TcpListener;
 use crate::transport::tcp::socket::set_up;
 use crate::transport::tcp::watched::{Connected, WatchedSocket};
-use crate::transport::{Connection, LinkOptions, Listener, Outgoing, Transport, Trust};
+use crate::transport::{
+    Attempt, Connecting, Connection, LinkOptions, Listener, Outgoing, Transport, Trust,
+};
 
 impl Transport for Tcp {
     fn scheme(&self) -> &'static str {
@@ -60,12 +61,22 @@ impl Transport for Tcp {
         Ok(Box::new(TcpListener::by(socket, *self, options)?))
     }
 
-    fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
-        connect(uri, self.trust, options)
+    fn connecting<'a>(
+        &'a self,
+        uri: &'a Uri,
+        options: &'a LinkOptions,
+        attempt: &'a Attempt,
+    ) -> Connecting<'a> {
+        Box::pin(connect(uri, self.trust, options, attempt))
     }
 }
 
-fn connect(uri: &Uri, trust: Trust, options: &LinkOptions) -> Result<Box<dyn Connection>> {
+async fn connect(
+    uri: &Uri,
+    trust: Trust,
+    options: &LinkOptions,
+    attempt: &Attempt,
+) -> Result<Box<dyn Connection>> {
     if options.connect.connections > MAX_SOCKETS {
         return Err(Error::invalid_argument(format!(
             "{} connections for one stream over {}: there can be {MAX_SOCKETS}",
@@ -78,7 +89,8 @@ fn connect(uri: &Uri, trust: Trust, options: &LinkOptions) -> Result<Box<dyn Con
     } else {
         1
     };
-    let mut sockets = connect_sockets(&Address::of(uri)?, trust, count.max(1), options)?;
+    let address = Address::of(uri)?;
+    let mut sockets = connect_sockets(&address, trust, count.max(1), (options, attempt)).await?;
     if sockets.len() > 1 {
         join(&mut sockets)?;
         let joined = TcpConnection::joined(sockets).map_err(|(error, _)| error)?;
@@ -93,24 +105,24 @@ fn connect(uri: &Uri, trust: Trust, options: &LinkOptions) -> Result<Box<dyn Con
 }
 
 /// Opens `count` sockets, within `options.connect.timeout` in all.
-fn connect_sockets(
+async fn connect_sockets(
     address: &Address,
     trust: Trust,
     count: u16,
-    options: &LinkOptions,
+    (options, attempt): (&LinkOptions, &Attempt),
 ) -> Result<Vec<WatchedSocket>> {
     let start = Instant::now();
     let patience = Patience::of(&options.settings, "tcp")?;
-    let cancel = options.connect.cancel.as_ref();
-    let mut candidates = address.resolve(options.connect.time(), cancel)?;
+    let timeout = options.connect.time();
+    let mut candidates = address.resolve(timeout, attempt).await?;
     let mut sockets = Vec::with_capacity(count.into());
     for _ in 0..count {
-        let (socket, peer) =
-            socket::connect(address, &candidates, start, options.connect.time(), cancel)?;
+        let connected = socket::connect(address, &candidates, (start, timeout), attempt);
+        let (socket, peer) = connected.await?;
         set_up(&socket, ConnectionEnd::Client, patience)?;
         let connected = match trust.is_encrypted {
             #[cfg(feature = "tls")]
-            true => tls::connect(socket, peer, address, start, options)?,
+            true => tls::connect((socket, peer), address, start, options, attempt).await?,
             _ => Connected::plainly(socket, peer),
         };
         let unexpected = options.receiving.unexpected_bytes;

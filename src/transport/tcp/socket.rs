@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
@@ -12,13 +13,12 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
+use crate::transport::Attempt;
 use crate::transport::address::{Address, is_loopback, share};
 use crate::transport::connection::ConnectionEnd;
 use crate::transport::listening::new_socket;
 use crate::transport::patience::{Patience, keep_alive};
-use crate::transport::wait::wait;
 
 /// Sets a connected socket up: messages leave at once, and a peer whose machine is gone is noticed.
 pub fn set_up(socket: &OwnedFd, end: ConnectionEnd, patience: Patience) -> Result<()> {
@@ -89,23 +89,20 @@ impl AsFd for Timer {
     }
 }
 
-/// Connects to one of `candidates`, in their order, within `timeout` after `start`, unless the
-/// token is triggered.
-pub fn connect(
+/// Connects to one of `candidates`, in their order, within `timeout` after `start`.
+pub async fn connect(
     address: &Address,
     candidates: &[SocketAddr],
-    start: Instant,
-    timeout: Duration,
-    cancel: Option<&Cancel>,
-) -> Result<(OwnedFd, SocketAddr)> {
+    (start, timeout): (Instant, Duration),
+    attempt: &Attempt,
+) -> Result<(Arc<OwnedFd>, SocketAddr)> {
     let mut failure: Option<Error> = None;
     for (index, candidate) in candidates.iter().enumerate() {
         let left = timeout.saturating_sub(start.elapsed());
         let share = share(left, candidates.len() - index);
-        match connect_one(candidate, share, cancel) {
+        match connect_one(candidate, share, attempt).await? {
             Ok(socket) => return Ok((socket, *candidate)),
             Err(errno) => {
-                cancel.map_or(Ok(()), Cancel::check)?;
                 let error = connect_error(address, candidate, errno, timeout);
                 // Where nobody listens says more than where nothing answers.
                 if failure
@@ -125,39 +122,45 @@ pub fn connect(
     }))
 }
 
-fn connect_one(
+/// Errors: `Cancelled`. The outcome is the socket, or why there is none.
+async fn connect_one(
     candidate: &SocketAddr,
     timeout: Duration,
-    cancel: Option<&Cancel>,
-) -> Result<OwnedFd, Errno> {
+    attempt: &Attempt,
+) -> Result<Result<Arc<OwnedFd>, Errno>> {
+    let until = Instant::now() + timeout;
+    let socket = match begin(candidate) {
+        Ok(socket) => Arc::new(socket),
+        Err(errno) => return Ok(Err(errno)),
+    };
+    let is_known = attempt.ready(Arc::clone(&socket) as _, PollFlags::OUT, until);
+    if !is_known.await? {
+        return Ok(Err(Errno::TIMEDOUT));
+    }
+    Ok(ensure_connected(&socket).map(|()| socket))
+}
+
+/// A socket that is on its way to `candidate`.
+fn begin(candidate: &SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = new_socket(candidate).map_err(|error| {
         let errno = error.os_error().map(Errno::from_raw_os_error);
         errno.unwrap_or(Errno::AFNOSUPPORT)
     })?;
     match rustix::net::connect(&socket, candidate) {
-        Ok(()) => {}
         // It goes on by itself, also after a signal.
-        Err(Errno::INPROGRESS | Errno::INTR) => wait_connected(&socket, timeout, cancel)?,
-        Err(errno) => return Err(errno),
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
+        Err(errno) => Err(errno),
     }
-    let own = rustix::net::getsockname(&socket)?;
-    if rustix::net::getpeername(&socket)? == Some(own) {
+}
+
+fn ensure_connected(socket: &OwnedFd) -> Result<(), Errno> {
+    sockopt::socket_error(socket)??;
+    let own = rustix::net::getsockname(socket)?;
+    if rustix::net::getpeername(socket)? == Some(own) {
         // The system may give a client the very port at which nobody listens: it talks to itself.
         return Err(Errno::CONNREFUSED);
     }
-    Ok(socket)
-}
-
-fn wait_connected(
-    socket: &OwnedFd,
-    timeout: Duration,
-    cancel: Option<&Cancel>,
-) -> Result<(), Errno> {
-    if wait(socket, PollFlags::OUT, timeout, cancel)? {
-        sockopt::socket_error(socket)?
-    } else {
-        Err(Errno::TIMEDOUT)
-    }
+    Ok(())
 }
 
 fn connect_error(

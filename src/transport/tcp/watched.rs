@@ -27,9 +27,9 @@ pub struct Connected {
 
 impl Connected {
     /// Without encryption.
-    pub fn plainly(socket: OwnedFd, peer: SocketAddr) -> Self {
+    pub fn plainly(socket: Arc<OwnedFd>, peer: SocketAddr) -> Self {
         Self {
-            socket: Arc::new(socket),
+            socket,
             peer,
             transport: Tcp::PLAIN,
             wire: Box::new(PlainWire),

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use ucx1_sys::ucs_status_t;
 
-use crate::cancel::Cancel;
 use crate::error::Result;
+use crate::transport::Attempt;
 use crate::transport::connection::ConnectionEnd;
 use crate::transport::ucx::active;
 use crate::transport::ucx::callbacks::CallbackInbox;
@@ -57,18 +57,19 @@ impl UcxLink {
     /// # Errors
     ///
     /// The worker cannot be waited for; `Cancelled` by the token.
-    pub(super) fn flush(
+    pub(super) async fn flush(
         &mut self,
         deadline: Instant,
-        cancel: Option<&Cancel>,
+        attempt: &Attempt,
     ) -> Result<Option<ucs_status_t>> {
         let mut pending = self.endpoint.begin_flush(&self.worker);
         let failed = || self.shared.with(|reports| reports.failed);
         let mut ended = None;
-        let driven = self.worker.drive(deadline, cancel, || {
+        let driven = self.worker.drive(deadline, attempt, || {
             ended = pending.check();
             ended.is_some() || failed().is_some()
         });
+        let driven = driven.await;
         self.worker.leave_flush(pending);
         driven?;
         // The reason is with the error handler; the flush knows only that it was cancelled.

@@ -43,7 +43,6 @@ use std::time::Instant;
 pub use info::describe;
 use ucx1_sys::UCP_FEATURE_RMA;
 
-use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
 use crate::proto::Uri;
 use crate::transport::address::{Address, share};
@@ -52,7 +51,9 @@ use crate::transport::rdma::{self, Lending};
 use crate::transport::ucx::connection::UcxConnection;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::listener::UcxListener;
-use crate::transport::{Connection, LendingOptions, LinkOptions, Listener, Transport, Trust};
+use crate::transport::{
+    Attempt, Connecting, Connection, LendingOptions, LinkOptions, Listener, Transport, Trust,
+};
 
 /// [`Transport`] for `ucx://host:port`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -92,7 +93,7 @@ impl Transport for Ucx {
         let patience = Patience::of(&options.settings, "ucx")?;
         let lends = rdma::lends(&options.lending);
         let mut failed = None;
-        for target in address.resolve(options.connect.time(), None)? {
+        for target in address.resolve_now(options.connect.time())? {
             let features = if lends { UCP_FEATURE_RMA } else { 0 };
             let context = Context::get(&options.settings, target.is_ipv6(), features.into());
             let listener = context.and_then(|context| {
@@ -110,47 +111,62 @@ impl Transport for Ucx {
         Err(failed.unwrap_or_else(|| nothing_behind(&address)))
     }
 
-    fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
-        let address = Address::of(uri)?;
-        let patience = Patience::of(&options.settings, "ucx")?;
-        let api = context::of_settings(&options.settings)?;
-        if let Some(theirs) = &uri.ucx_version {
-            version::ensure_compatible(api, theirs)?;
-        }
-        // Rule U2: what is lent can be read where the URI says how it is given back, and where its
-        // keys come, by REGION or with the URI.
-        let reads = uri.tags.free_data.is_some() && (uri.extension || uri.remote_handle.is_some());
-        let features = if reads { UCP_FEATURE_RMA } else { 0 };
-        let start = Instant::now();
-        let timeout = options.connect.time();
-        let cancel = options.connect.cancel.as_ref();
-        let targets = address.resolve(timeout, cancel)?;
-        let mut failed = None;
-        for (index, target) in targets.iter().copied().enumerate() {
-            let left = timeout.saturating_sub(start.elapsed());
-            let deadline = Instant::now() + share(left, targets.len() - index);
-            let connection = Context::get(&options.settings, target.is_ipv6(), features.into())
-                .and_then(|context| UcxConnection::connect(&context, target, deadline, cancel));
-            match connection {
-                Ok(mut connection) => {
-                    connection.watch_network(patience);
-                    if options.connect.checksums && uri.extension {
-                        // The question comes before all that the server says.
-                        connection.prove();
-                    }
-                    if reads {
-                        connection.pull(uri.extension, uri.remote_handle.as_deref())?;
-                    }
-                    return Ok(Box::new(connection));
+    fn connecting<'a>(
+        &'a self,
+        uri: &'a Uri,
+        options: &'a LinkOptions,
+        attempt: &'a Attempt,
+    ) -> Connecting<'a> {
+        Box::pin(connect(uri, options, attempt))
+    }
+}
+
+async fn connect(
+    uri: &Uri,
+    options: &LinkOptions,
+    attempt: &Attempt,
+) -> Result<Box<dyn Connection>> {
+    let address = Address::of(uri)?;
+    let patience = Patience::of(&options.settings, "ucx")?;
+    let api = context::of_settings(&options.settings)?;
+    if let Some(theirs) = &uri.ucx_version {
+        version::ensure_compatible(api, theirs)?;
+    }
+    // Rule U2: what is lent can be read where the URI says how it is given back, and where its
+    // keys come, by REGION or with the URI.
+    let reads = uri.tags.free_data.is_some() && (uri.extension || uri.remote_handle.is_some());
+    let features = if reads { UCP_FEATURE_RMA } else { 0 };
+    let start = Instant::now();
+    let timeout = options.connect.time();
+    let targets = address.resolve(timeout, attempt).await?;
+    let mut failed = None;
+    for (index, target) in targets.iter().copied().enumerate() {
+        let left = timeout.saturating_sub(start.elapsed());
+        let deadline = Instant::now() + share(left, targets.len() - index);
+        let context = Context::get(&options.settings, target.is_ipv6(), features.into());
+        let connection = match context {
+            Ok(context) => UcxConnection::connect(&context, target, deadline, attempt).await,
+            Err(error) => Err(error),
+        };
+        match connection {
+            Ok(mut connection) => {
+                connection.watch_network(patience);
+                if options.connect.checksums && uri.extension {
+                    // The question comes before all that the server says.
+                    connection.prove();
                 }
-                Err(error) => {
-                    cancel.map_or(Ok(()), Cancel::check)?;
-                    failed = failed.or(Some(error));
+                if reads {
+                    connection.pull(uri.extension, uri.remote_handle.as_deref())?;
                 }
+                return Ok(Box::new(connection));
+            }
+            Err(error) => {
+                attempt.check()?;
+                failed = failed.or(Some(error));
             }
         }
-        Err(failed.unwrap_or_else(|| nothing_behind(&address)))
     }
+    Err(failed.unwrap_or_else(|| nothing_behind(&address)))
 }
 
 /// Lends memory that is registered with UCX.

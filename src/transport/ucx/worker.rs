@@ -14,14 +14,13 @@ use ucx1_sys::{
     ucp_worker_h, ucp_worker_params_t,
 };
 
-use crate::cancel::Cancel;
 use crate::error::{Error, Result};
+use crate::transport::Attempt;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::ending;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::operations::UcxRequest;
 use crate::transport::ucx::room;
-use crate::transport::wait::wait;
 
 /// A worker. The owner's lock admits one thread at a time.
 ///
@@ -175,10 +174,10 @@ impl Worker {
     /// # Errors
     ///
     /// As [`arm`](Self::arm), and `Cancelled` if the token is cancelled.
-    pub(super) fn drive(
+    pub(super) async fn drive(
         &mut self,
         deadline: Instant,
-        cancel: Option<&Cancel>,
+        attempt: &Attempt,
         mut done: impl FnMut() -> bool,
     ) -> Result<bool> {
         loop {
@@ -186,18 +185,15 @@ impl Worker {
             if done() {
                 return Ok(true);
             }
-            cancel.map_or(Ok(()), Cancel::check)?;
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            attempt.check()?;
+            if Instant::now() >= deadline {
                 return Ok(false);
             }
             if moved || !self.rest()? {
                 continue;
             }
-            match wait(&self.ready, PollFlags::IN, left, cancel) {
-                Ok(_) | Err(Errno::CANCELED) => {}
-                Err(errno) => return Err(Error::os("cannot wait for UCX", errno)),
-            }
+            let ready = Arc::clone(&self.ready) as _;
+            attempt.ready(ready, PollFlags::IN, deadline).await?;
         }
     }
 

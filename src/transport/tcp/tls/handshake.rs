@@ -13,7 +13,6 @@ use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 use rustls::{ClientConfig, CommonState, ExtractedSecrets, HandshakeKind, ServerConfig};
 
-use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
 use crate::transport::address::Address;
 use crate::transport::peer::PeerCertificate;
@@ -21,8 +20,7 @@ use crate::transport::tcp::tls::config::ALPN;
 use crate::transport::tcp::tls::records::{HandshakeBytes, Keys, Records};
 use crate::transport::tcp::tls::refusal;
 use crate::transport::tcp::watched::Connected;
-use crate::transport::wait::wait;
-use crate::transport::{LinkOptions, TlsOptions};
+use crate::transport::{Attempt, LinkOptions, TlsOptions};
 
 /// Most bytes of a peer's that wait to be looked at: one message of a handshake, as rustls bounds
 /// it, in its records.
@@ -321,18 +319,18 @@ fn gone(errno: Errno) -> Error {
     )
 }
 
-/// A client's handshake with the server at `address`. Blocks for as long as the options have it,
-/// from `start` on.
+/// A client's handshake with the server at `address`, for as long as the options have it, from
+/// `start` on.
 /// Errors: `Permission` where one side does not trust the other; `Disconnected`, `Timeout`,
 /// `Cancelled`.
-pub fn connect(
-    socket: OwnedFd,
-    peer: SocketAddr,
+pub async fn connect(
+    (socket, peer): (Arc<OwnedFd>, SocketAddr),
     address: &Address,
     start: Instant,
     options: &LinkOptions,
+    attempt: &Attempt,
 ) -> Result<Connected> {
-    let (tls, socket) = (&options.tls, Arc::new(socket));
+    let tls = &options.tls;
     let name = server_name(tls, address.host());
     let of_server = |error: &Error| {
         Error::new(
@@ -341,26 +339,19 @@ pub fn connect(
         )
     };
     let mut handshake = Handshake::ask(tls.client()?, name, Arc::clone(&socket))?;
-    let (timeout, cancel) = (options.connect.time(), options.connect.cancel.as_ref());
+    let timeout = options.connect.time();
     loop {
         let events = match handshake.turn().map_err(|error| of_server(&error))? {
             HandshakeProgress::Done => break,
             HandshakeProgress::Reading => PollFlags::IN,
             HandshakeProgress::Writing => PollFlags::OUT,
         };
-        let left = timeout.saturating_sub(start.elapsed());
-        match wait(&socket, events, left, cancel) {
-            Ok(true) => {}
-            Ok(false) => {
-                return Err(Error::timeout(format!(
-                    "the server at {address} did not agree on TLS within {timeout:?}: it is busy, \
-                     or listens by tcp:// and not by tls://"
-                )));
-            }
-            Err(errno) => {
-                cancel.map_or(Ok(()), Cancel::check)?;
-                return Err(Error::os("cannot wait for a server", errno));
-            }
+        let is_ready = attempt.ready(Arc::clone(&socket) as _, events, start + timeout);
+        if !is_ready.await? {
+            return Err(Error::timeout(format!(
+                "the server at {address} did not agree on TLS within {timeout:?}: it is busy, or \
+                 listens by tcp:// and not by tls://"
+            )));
         }
     }
     let agreed = handshake.finish(&address.to_string());

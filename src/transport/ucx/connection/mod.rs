@@ -12,11 +12,11 @@ use std::time::Instant;
 
 use ucx1_sys::{Api, UCS_OK, ucp_conn_request_h};
 
-use crate::cancel::Cancel;
 use crate::device::cuda::{Current, Device};
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::ExpectedBody;
+use crate::transport::Attempt;
 use crate::transport::address::is_loopback;
 use crate::transport::connection::ConnectionEnd;
 use crate::transport::patience::Patience;
@@ -78,18 +78,18 @@ impl UcxConnection {
     ///
     /// `Unreachable` when it refuses or is not there, `Timeout` at the deadline, `Cancelled` by the
     /// token, and UCX's own.
-    pub fn connect(
+    pub async fn connect(
         context: &Arc<Context>,
         address: SocketAddr,
         deadline: Instant,
-        cancel: Option<&Cancel>,
+        attempt: &Attempt,
     ) -> Result<Self> {
         let link = UcxLink::new(context, ConnectionEnd::Server, |worker, shared| {
             UcxEndpoint::connect(worker, shared, address)
         })?;
         let tagged = Tagged::new(false, context.receives_by_turns());
         let mut connection = Self::new(link, tagged, address.to_string());
-        connection.establish(&address.to_string(), deadline, cancel)?;
+        connection.establish(deadline, attempt).await?;
         Ok(connection)
     }
 
@@ -189,27 +189,23 @@ impl UcxConnection {
     }
 
     /// Waits until the server has accepted. On failure the drop of `self` cleans up.
-    fn establish(
-        &mut self,
-        address: &str,
-        deadline: Instant,
-        cancel: Option<&Cancel>,
-    ) -> Result<()> {
+    async fn establish(&mut self, deadline: Instant, attempt: &Attempt) -> Result<()> {
         let Some(link) = &mut self.link else {
             return Err(closed());
         };
-        let flushed = link.flush(deadline, cancel);
+        let flushed = link.flush(deadline, attempt).await;
         match flushed.inspect_err(|error| self.over = Some(error.clone()))? {
             Some(UCS_OK) => Ok(()),
             Some(status) => {
-                let error = not_connected(self.api, address, status);
+                let error = not_connected(self.api, &self.identity.peer, status);
                 self.over = Some(error.clone());
                 Err(error)
             }
             None => {
                 let error = Error::timeout(format!(
-                    "the server at ucx://{address} did not accept the connection in time: it is \
-                     busy or stopped, its packets are lost, or its UCX cannot talk to this one"
+                    "the server at ucx://{} did not accept the connection in time: it is \
+                     busy or stopped, its packets are lost, or its UCX cannot talk to this one",
+                    self.identity.peer
                 ));
                 self.over = Some(error.clone());
                 Err(error)
