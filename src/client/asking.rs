@@ -19,6 +19,7 @@ use crate::driver::turning::Turner;
 use crate::driver::wording::shown;
 use crate::error::{Error, Result, Status};
 use crate::proto::{FEATURE_STREAMS, Headers, Timestamp, Verb};
+use crate::transport::Attempt;
 
 impl ClientCore {
     /// Asks for a stream, and has the log tell of it.
@@ -124,7 +125,9 @@ impl ClientCore {
         let (metadata, data) = wanted.sides()?;
         let key = wanted.key()?;
         let shares = (key.as_ref(), wanted.may_share());
-        let mut reached = self.connections(metadata, data, shares, options, cancel)?;
+        let attempt = Attempt::new(cancel.cloned());
+        let reached = self.connections(metadata, data, shares, options, &attempt);
+        let mut reached = attempt.block_on(reached)?;
         let opener = reached.opener.take();
         let mut asked = self.ask_over(wanted, reached, key, opener.is_some())?;
         if let Some(opener) = opener {
@@ -166,7 +169,7 @@ impl ClientCore {
     fn ask_over(
         self: &Arc<Self>,
         wanted: &Wanted<'_>,
-        reached: Reached<'_>,
+        reached: Reached,
         key: Option<ConnectionKey>,
         opens: bool,
     ) -> Result<AskedStream> {

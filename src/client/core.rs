@@ -13,7 +13,6 @@ use super::pool::{ConnectionKind, IdleConnection, Pool};
 use super::sharing::{Opener, SharedConnections, SharedPlace};
 use super::uris::{KnownUri, KnownUris};
 use super::{ClientOptions, GetOptions, PutOptions};
-use crate::cancel::Cancel;
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
 use crate::driver::end::{End, EndLink};
@@ -41,7 +40,7 @@ pub(super) struct ClientCore {
     me: Weak<Self>,
     pub(super) uris: KnownUris,
     pub(super) pool: Mutex<Pool>,
-    pub(super) shared: SharedConnections,
+    pub(super) shared: Arc<SharedConnections>,
     alone: AloneConnections,
     /// A timer is set, at which the I/O thread begins to watch idle connections.
     watching: AtomicBool,
@@ -65,7 +64,7 @@ impl ClientCore {
             me: Weak::clone(me),
             uris: KnownUris::default(),
             pool: Mutex::default(),
-            shared: SharedConnections::default(),
+            shared: Arc::default(),
             alone: AloneConnections::default(),
             watching: AtomicBool::new(false),
             ids,
@@ -77,14 +76,14 @@ impl ClientCore {
     }
 
     /// The connections of one stream. `shares`: whether the stream may share one.
-    pub(super) fn connections(
+    pub(super) async fn connections(
         &self,
         metadata: &KnownUri,
         data: Option<&KnownUri>,
         (key, shares): (Option<&ConnectionKey>, bool),
         options: &GetOptions,
-        cancel: Option<&Cancel>,
-    ) -> Result<Reached<'_>> {
+        attempt: &Attempt,
+    ) -> Result<Reached> {
         let mut start = clock::now();
         let dial = dial(options);
         let shared = key.filter(|_| shares && may_share(metadata, options.connections));
@@ -93,16 +92,20 @@ impl ClientCore {
             opens: true,
         };
         let (turner, is_reused, opener) = match (shared, key) {
-            (Some(key), _) => self.reach(metadata, key, way, &dial, cancel)?,
+            (Some(key), _) => self.reach(metadata, key, way, &dial, attempt).await?,
             (None, key) => match key.and_then(|key| self.reuse(&metadata.uri, key)) {
                 Some(kept) => (kept, true, None),
-                None => (self.connect_alone(metadata, &dial, cancel)?, false, None),
+                None => (
+                    self.connect_alone(metadata, &dial, attempt).await?,
+                    false,
+                    None,
+                ),
             },
         };
         let data = match data {
             Some(data) => {
                 start = clock::now();
-                Some(self.connect_alone(data, &dial, cancel)?)
+                Some(self.connect_alone(data, &dial, attempt).await?)
             }
             None => None,
         };
@@ -126,7 +129,7 @@ impl ClientCore {
         uri: &KnownUri,
         key: &ConnectionKey,
         options: &GetOptions,
-    ) -> Option<Reached<'_>> {
+    ) -> Option<Reached> {
         if !may_share(uri, options.connections) {
             return None;
         }
@@ -147,14 +150,14 @@ impl ClientCore {
 
     /// The connection of a stream that goes this `way`: an idle one, or a new one while there may be
     /// more, or one that streams share.
-    fn reach(
+    async fn reach(
         &self,
         uri: &KnownUri,
         key: &ConnectionKey,
         way: Way,
         dial: &DialOptions,
-        cancel: Option<&Cancel>,
-    ) -> Result<(Turner<End>, bool, Option<Opener<'_>>)> {
+        attempt: &Attempt,
+    ) -> Result<(Turner<End>, bool, Option<Opener>)> {
         let kept = self.options.most_idle() > 0;
         let most = self.options.connections.filter(|_| kept);
         if !way.shares || most.is_none() {
@@ -163,13 +166,13 @@ impl ClientCore {
             }
             // One of them is shared.
             if most.is_none_or(|most| self.alone.count(&uri.name) + 1 < most) {
-                return Ok((self.connect_alone(uri, dial, cancel)?, false, None));
+                return Ok((self.connect_alone(uri, dial, attempt).await?, false, None));
             }
         }
         let most = most.unwrap_or(usize::MAX);
-        let until = clock::after(dial.time());
+        let until = Instant::now() + dial.time();
         let place = match way.opens {
-            true => self.shared.place(key, most, until, cancel)?,
+            true => self.shared.place(key, most, until, attempt).await?,
             false => match self.shared.guest(key) {
                 Some(guest) => SharedPlace::Guest(guest),
                 None => SharedPlace::Alone,
@@ -178,38 +181,38 @@ impl ClientCore {
         match place {
             SharedPlace::Guest(guest) => Ok((guest, true, None)),
             SharedPlace::Opener(opener) => {
-                let mut turner = self.connect(&uri.uri, dial, None, cancel)?;
+                let mut turner = self.connect(&uri.uri, dial, None, attempt).await?;
                 turner.step(|end, _| end.session.offer_streams(u32::MAX));
                 self.watch_soon();
                 Ok((turner, false, Some(opener)))
             }
             SharedPlace::Alone => match self.reuse(&uri.uri, key) {
                 Some(kept) => Ok((kept, true, None)),
-                None => Ok((self.connect_alone(uri, dial, cancel)?, false, None)),
+                None => Ok((self.connect_alone(uri, dial, attempt).await?, false, None)),
             },
         }
     }
 
     /// A connection with one stream at a time.
-    fn connect_alone(
+    async fn connect_alone(
         &self,
         uri: &KnownUri,
         dial: &DialOptions,
-        cancel: Option<&Cancel>,
+        attempt: &Attempt,
     ) -> Result<Turner<End>> {
         let place = self.alone.add(&uri.name);
-        self.connect(&uri.uri, dial, Some(place), cancel)
+        self.connect(&uri.uri, dial, Some(place), attempt).await
     }
 
     /// The connection of a stream that this client sends. `is_exchange`: the server sends one, too.
-    pub(super) fn connection(
+    pub(super) async fn connection(
         &self,
         uri: &KnownUri,
         (key, is_exchange): (&ConnectionKey, bool),
         options: &PutOptions,
         unexpected_bytes: u64,
-        cancel: Option<&Cancel>,
-    ) -> Result<Reached<'_>> {
+        attempt: &Attempt,
+    ) -> Result<Reached> {
         let start = clock::now();
         let dial = DialOptions {
             connect_timeout: options.connect_timeout,
@@ -224,11 +227,11 @@ impl ClientCore {
                     // The first stream of a shared connection has one token.
                     opens: !is_exchange,
                 };
-                self.reach(uri, key, way, &dial, cancel)?
+                self.reach(uri, key, way, &dial, attempt).await?
             }
             false => match self.reuse(&uri.uri, key) {
                 Some(kept) => (kept, true, None),
-                None => (self.connect_alone(uri, &dial, cancel)?, false, None),
+                None => (self.connect_alone(uri, &dial, attempt).await?, false, None),
             },
         };
         Ok(Reached {
@@ -256,12 +259,12 @@ impl ClientCore {
         Some(kept)
     }
 
-    fn connect(
+    async fn connect(
         &self,
         uri: &Uri,
         options: &DialOptions,
         place: Option<AlonePlace>,
-        cancel: Option<&Cancel>,
+        attempt: &Attempt,
     ) -> Result<Turner<End>> {
         let transport = transport::by_scheme(&uri.scheme)?;
         let link_options = LinkOptions {
@@ -283,14 +286,12 @@ impl ClientCore {
             ..LinkOptions::default()
         };
         let start = Instant::now();
-        let attempt = Attempt::new(cancel.cloned());
-        let connecting = transport.connecting(uri, &link_options, &attempt);
-        let connected = attempt.block_on(connecting);
+        let connected = transport.connecting(uri, &link_options, attempt).await;
         let mut connection = connected.map_err(|error| options.explain(error))?;
         if link_options.connect.checksums && !connection.identity().profile.trust.is_intact() {
             ensure_checksums_are_known(uri)?;
             let by = start + link_options.connect.time();
-            let agreed = attempt.block_on(checked::agree(connection, by, &attempt));
+            let agreed = checked::agree(connection, by, attempt).await;
             connection = agreed.map_err(|error| options.explain(error))?;
         }
         let peer = &connection.identity().peer;
@@ -396,14 +397,14 @@ impl Source for ClientCore {
 }
 
 /// The connections of a stream that was not asked for.
-pub(super) struct Reached<'a> {
+pub(super) struct Reached {
     pub(super) connections: Connections,
     /// The time limit of the server's answer.
     pub(super) answer: AnswerLimit,
     /// The connection had an earlier stream.
     pub(super) is_reused: bool,
     /// The connection is to carry many streams.
-    pub(super) opener: Option<Opener<'a>>,
+    pub(super) opener: Option<Opener>,
 }
 
 /// How a stream goes to its server.

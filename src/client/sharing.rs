@@ -4,20 +4,21 @@
 //! for the answer meanwhile, which comes before the server's host has decided anything. A server
 //! that takes one stream at a time gets a connection for each.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
 
 use super::core::ConnectionKey;
-use crate::cancel::Cancel;
 use crate::driver::clock;
 use crate::driver::end::{End, EndLink};
 use crate::driver::turning::Turner;
-use crate::driver::waiting::RETRY;
 use crate::error::{Advice, Error, Result, Status};
 use crate::proto::Timestamp;
+use crate::transport::Attempt;
 
 /// How soon a request is made again for which no connection has room.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -26,8 +27,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[derive(Default)]
 pub(super) struct SharedConnections {
     servers: Mutex<HashMap<ConnectionKey, SharedServer>>,
-    /// One more connection is open, or it is known that there will be none.
-    changed: Condvar,
 }
 
 /// The connections of one kind to one server.
@@ -43,30 +42,33 @@ struct SharedLink {
 }
 
 /// Whether there may be one connection more.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default)]
 enum Opening {
     #[default]
     Possible,
-    /// A stream asks its server for many.
-    UnderWay,
+    /// A stream asks its server for many. The descriptor, made for the first who waits for the
+    /// answer, is readable then.
+    UnderWay(Option<Arc<OwnedFd>>),
     /// The server took one stream at a time, when it was asked at this time.
     Refused(Timestamp),
 }
 
 /// Where a stream goes that wants to share.
-pub(super) enum SharedPlace<'a> {
+pub(super) enum SharedPlace {
     /// On a connection that is open.
     Guest(Turner<End>),
     /// Its own connection is to be the next that streams share.
-    Opener(Opener<'a>),
+    Opener(Opener),
     /// Its server takes one stream at a time.
     Alone,
 }
 
 /// The right to open the next connection of a server. Dropping it lets another stream try.
-pub(super) struct Opener<'a> {
-    shared: &'a SharedConnections,
+pub(super) struct Opener {
+    shared: Arc<SharedConnections>,
     key: ConnectionKey,
+    /// What comes of the opening with the drop.
+    becomes: Opening,
 }
 
 impl SharedConnections {
@@ -76,41 +78,55 @@ impl SharedConnections {
     /// # Errors
     ///
     /// `Busy`: all connections carry as many streams as the server takes. `Timeout`, `Cancelled`.
-    pub(super) fn place(
-        &self,
+    pub(super) async fn place(
+        self: &Arc<Self>,
         key: &ConnectionKey,
         most: usize,
-        until: Timestamp,
-        cancel: Option<&Cancel>,
-    ) -> Result<SharedPlace<'_>> {
-        let mut servers = self.servers.lock();
+        until: Instant,
+        attempt: &Attempt,
+    ) -> Result<SharedPlace> {
         loop {
-            let server = servers.entry(key.clone()).or_default();
-            if let Some(guest) = server.open_stream() {
-                return Ok(SharedPlace::Guest(guest));
-            }
-            match server.opening {
-                Opening::Refused(_) => return Ok(SharedPlace::Alone),
-                Opening::Possible if server.links.len() >= most => return Err(full(most)),
-                Opening::Possible => {
-                    server.opening = Opening::UnderWay;
-                    return Ok(SharedPlace::Opener(Opener {
-                        shared: self,
-                        key: key.clone(),
-                    }));
-                }
-                Opening::UnderWay => {}
-            }
-            if clock::now() >= until {
+            let opened = match self.look(key, most)? {
+                Ok(place) => return Ok(place),
+                Err(opened) => opened,
+            };
+            if !attempt.ready(opened, PollFlags::IN, until).await? {
                 return Err(Error::timeout(
                     "another stream opens the connection that this one is to share, and its server \
                      has not answered",
                 ));
             }
-            cancel.map_or(Ok(()), Cancel::check)?;
-            // A token cannot end the wait.
-            let pause = clock::until(until).min(RETRY);
-            self.changed.wait_for(&mut servers, pause);
+        }
+    }
+
+    /// A place for a stream, or what tells when there may be one.
+    fn look(
+        self: &Arc<Self>,
+        key: &ConnectionKey,
+        most: usize,
+    ) -> Result<Result<SharedPlace, Arc<OwnedFd>>> {
+        let mut servers = self.servers.lock();
+        let server = servers.entry(key.clone()).or_default();
+        if let Some(guest) = server.open_stream() {
+            return Ok(Ok(SharedPlace::Guest(guest)));
+        }
+        match &mut server.opening {
+            Opening::Refused(_) => Ok(Ok(SharedPlace::Alone)),
+            Opening::Possible if server.links.len() >= most => Err(full(most)),
+            Opening::Possible => {
+                server.opening = Opening::UnderWay(None);
+                Ok(Ok(SharedPlace::Opener(Opener {
+                    shared: Arc::clone(self),
+                    key: key.clone(),
+                    becomes: Opening::Possible,
+                })))
+            }
+            Opening::UnderWay(Some(told)) => Ok(Err(Arc::clone(told))),
+            Opening::UnderWay(none) => {
+                let told = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+                let told = told.map_err(|errno| Error::os("cannot wait for a place", errno))?;
+                Ok(Err(Arc::clone(none.insert(Arc::new(told)))))
+            }
         }
     }
 
@@ -134,19 +150,17 @@ impl SharedConnections {
                 }
                 is_old(shared.used) || shared.link.inspect(|end| end.session.is_left())
             }));
-            if let Opening::Refused(at) = server.opening
-                && is_old(at)
-            {
+            let mut at = match server.opening {
+                Opening::Refused(at) => Some(at),
+                Opening::Possible | Opening::UnderWay(_) => None,
+            };
+            if at.take_if(|at| is_old(*at)).is_some() {
                 server.opening = Opening::Possible;
             }
-            let at = match server.opening {
-                Opening::Refused(at) => Some(at),
-                Opening::Possible | Opening::UnderWay => None,
-            };
             let ends = server.links.iter().map(|shared| shared.used).chain(at);
             let ends = ends.map(|since| since.saturating_add(time));
             next = ends.chain(next).min();
-            !server.links.is_empty() || server.opening != Opening::Possible
+            !server.links.is_empty() || !matches!(server.opening, Opening::Possible)
         });
         drop(servers);
         (over.into_iter().map(|shared| shared.link).collect(), next)
@@ -190,41 +204,37 @@ impl SharedServer {
     }
 }
 
-impl Opener<'_> {
+impl Opener {
     /// The connection carries many streams.
     pub(super) fn opened(self, link: &Arc<EndLink>) {
-        self.end(|server| {
-            server.links.push(SharedLink {
-                link: Arc::clone(link),
-                used: clock::now(),
-            });
+        let mut servers = self.shared.servers.lock();
+        let server = servers.entry(self.key.clone()).or_default();
+        server.links.push(SharedLink {
+            link: Arc::clone(link),
+            used: clock::now(),
         });
     }
 
     /// The server takes one stream at a time.
-    pub(super) fn refused(self) {
-        let now = clock::now();
-        self.end(|server| server.opening = Opening::Refused(now));
-    }
-
-    fn end(&self, end: impl FnOnce(&mut SharedServer)) {
-        let mut servers = self.shared.servers.lock();
-        let server = servers.entry(self.key.clone()).or_default();
-        end(server);
-        if server.links.is_empty() && server.opening == Opening::Possible {
-            servers.remove(&self.key);
-        }
+    pub(super) fn refused(mut self) {
+        self.becomes = Opening::Refused(clock::now());
     }
 }
 
-impl Drop for Opener<'_> {
+impl Drop for Opener {
     fn drop(&mut self) {
-        self.end(|server| {
-            if server.opening == Opening::UnderWay {
-                server.opening = Opening::Possible;
-            }
-        });
-        self.shared.changed.notify_all();
+        let mut servers = self.shared.servers.lock();
+        let server = servers.entry(self.key.clone()).or_default();
+        let becomes = std::mem::take(&mut self.becomes);
+        let was = std::mem::replace(&mut server.opening, becomes);
+        if server.links.is_empty() && matches!(server.opening, Opening::Possible) {
+            servers.remove(&self.key);
+        }
+        drop(servers);
+        if let Opening::UnderWay(Some(told)) = was {
+            // A first write into an eventfd has room.
+            let _ = rustix::io::write(&told, &1_u64.to_ne_bytes());
+        }
     }
 }
 

@@ -25,6 +25,7 @@ use crate::proto::{
     FEATURE_PENDING, FEATURE_REPEAT, FEATURE_RETURN, FEATURE_STREAMS, Headers, PutProgress,
     PutStage, ReceiverConfig, Request, Role, SideConfig, StreamInfo, Timestamp, VERSION, Verb,
 };
+use crate::transport::Attempt;
 
 /// What a client asks a server to take. With `answers` the server sends a stream too (rule Q5).
 pub(in crate::client) struct WantedPut<'a> {
@@ -67,7 +68,9 @@ impl WantedPut<'_> {
         let key = (Arc::clone(&self.uri.name), kind);
         let window = answers.map_or(0, |answers| answers.window.bytes);
         let wanted = (&key, answers.is_some());
-        let reached = client.connection(self.uri, wanted, options, window, cancel)?;
+        let attempt = Attempt::new(cancel.cloned());
+        let reached = client.connection(self.uri, wanted, options, window, &attempt);
+        let reached = attempt.block_on(reached)?;
         let Reached {
             connections,
             answer: limit,
