@@ -28,6 +28,11 @@ pub fn until(deadline: Timestamp) -> Duration {
     Duration::from_nanos(deadline.as_nanos().saturating_sub(now().as_nanos()))
 }
 
+/// The point that is `time` of the system's clock.
+pub fn at(time: Instant) -> Timestamp {
+    after(time.saturating_duration_since(read()))
+}
+
 /// How long ago `start` was.
 pub fn since(start: Timestamp) -> Duration {
     now().saturating_since(start)

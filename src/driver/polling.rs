@@ -5,8 +5,8 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFlags, Timespec};
 use rustix::io;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
@@ -20,7 +20,7 @@ use crate::driver::waiting::{Again, Wants};
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::Timestamp;
-use crate::transport::{ConnectionReadiness, Watched};
+use crate::transport::{Awaited, ConnectionReadiness, Watched};
 
 /// A descriptor that is readable when a stream may have something for its host.
 ///
@@ -129,6 +129,22 @@ impl Poller {
         }
         self.watch(wanted);
         self.set_timer(at);
+    }
+
+    /// Tells from now on of what an attempt to connect waits for.
+    pub fn wait_for_attempt(&mut self, awaited: Awaited) {
+        if !self.generation.is_same_process() {
+            return;
+        }
+        let wanted = awaited.fd.into_iter().map(|(fd, events)| {
+            let flags = match events.contains(PollFlags::OUT) {
+                true => EventFlags::OUT,
+                false => EventFlags::IN,
+            };
+            (fd, flags)
+        });
+        self.watch(wanted.collect());
+        self.set_timer(Some(clock::at(awaited.until)));
     }
 
     /// The stream is over: the descriptor stays readable, and no connection is watched.

@@ -165,23 +165,30 @@ impl Fetch {
     /// As [`wait_for_schema`](Self::wait_for_schema).
     pub fn wait_for_streams(&mut self, cancel: Option<&Cancel>) -> Result<bool> {
         loop {
-            let metadata = &mut self.connections.metadata;
-            if metadata.link().inspect(|end| end.session.is_many()) {
-                metadata.become_guest();
-                return Ok(true);
-            }
-            // A refusal says nothing of the server's streams.
-            self.check()?;
-            if self.stream(IncomingStream::is_answered) {
-                self.connections
-                    .metadata
-                    .step(|end, _| end.session.keep_one());
-                return Ok(false);
+            if let Some(is_many) = self.find_streams()? {
+                return Ok(is_many);
             }
             if !self.look(Look::Wait) {
                 self.wait(Look::Wait, cancel)?;
             }
         }
+    }
+
+    /// What is known of [`wait_for_streams`](Self::wait_for_streams).
+    fn find_streams(&mut self) -> Result<Option<bool>> {
+        let metadata = &mut self.connections.metadata;
+        if metadata.link().inspect(|end| end.session.is_many()) {
+            metadata.become_guest();
+            return Ok(Some(true));
+        }
+        // A refusal says nothing of the server's streams.
+        self.check()?;
+        if self.stream(IncomingStream::is_answered) {
+            let metadata = &mut self.connections.metadata;
+            metadata.step(|end, _| end.session.keep_one());
+            return Ok(Some(false));
+        }
+        Ok(None)
     }
 
     /// Reads the stream that a client sends over `connection`. An error comes with the connection.

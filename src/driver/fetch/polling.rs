@@ -1,5 +1,6 @@
 //! A consumer that sleeps in an event loop of its own.
 
+use super::taken::Look;
 use super::{Fetch, NextBatch};
 use crate::arrow::decode::DecodedBatch;
 use crate::cancel::Cancel;
@@ -68,6 +69,34 @@ impl Fetch {
             self.arm(poller);
         }
         Ok(found)
+    }
+
+    /// [`wait_for_streams`](Self::wait_for_streams) without a wait. If it is not known, `poller`
+    /// tells when to look again.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait_for_streams`](Self::wait_for_streams).
+    pub fn try_streams(
+        &mut self,
+        cancel: Option<&Cancel>,
+        poller: Option<&mut Poller>,
+    ) -> Result<Option<bool>> {
+        if let Some(Err(error)) = cancel.map(Cancel::check) {
+            return Err(self.abort(error));
+        }
+        self.change(|stream| stream.handle_timeout(clock::now()));
+        loop {
+            let found = self.find_streams()?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            if !self.look(Look::Wait) && !self.notice_death() {
+                break;
+            }
+        }
+        self.arm(poller);
+        Ok(None)
     }
 
     fn find_at_once(&mut self, cancel: Option<&Cancel>) -> Result<NextBatch<DecodedBatch>> {

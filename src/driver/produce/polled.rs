@@ -16,17 +16,28 @@ impl Production {
     pub fn fd(&mut self) -> Result<BorrowedFd<'_>> {
         let poller = match self.poller.take() {
             Some(poller) => poller,
-            None => {
-                let mut poller = Box::new(Poller::new(None)?);
-                self.watch_token(&mut poller)?;
-                let other = self.stream.set_bell(poller.bell());
-                if let Some(other) = other.and_then(|other| other.counter()) {
-                    poller.watch_always(other)?;
-                }
-                poller
-            }
+            None => self.set_up(Box::new(Poller::new(None)?))?,
         };
         Ok(self.poller.insert(poller).fd())
+    }
+
+    /// Tells by this poller from now on.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the system watches no more descriptors.
+    pub fn adopt(&mut self, poller: Box<Poller>) -> Result<()> {
+        self.poller = Some(self.set_up(poller)?);
+        Ok(())
+    }
+
+    fn set_up(&mut self, mut poller: Box<Poller>) -> Result<Box<Poller>> {
+        self.watch_token(&mut poller)?;
+        let other = self.stream.set_bell(poller.bell());
+        if let Some(other) = other.and_then(|other| other.counter()) {
+            poller.watch_always(other)?;
+        }
+        Ok(poller)
     }
 
     /// The stream goes to a host with another token. For that host the descriptor is readable at
