@@ -1366,8 +1366,8 @@ void dipc_arena_free(struct dipc_arena *arena);
  * stream interface.
  *
  * One thread of the client calls the handlers of all its streams, one after the other. A callback
- * that waits delays the others. Callbacks may call every function of the library. A small pool of
- * threads connects and waits for the servers' answers.
+ * that waits delays the others. Callbacks may call every function of the library. One more
+ * thread connects, and waits for the servers' answers.
  *
  * - on_schema comes first, unless on_error does. The producer's additional_metadata are the
  *   headers of the answer; its device_type is right from on_schema on.
@@ -2435,8 +2435,8 @@ dipc_status dipc_get_options_set_connections(struct dipc_get_options *options,
 /**
  * dipc_client_get(), dipc_client_list() or dipc_client_describe() without a wait, for event loops.
  * On a connection that is open and that streams share, this call asks. Otherwise, and for a
- * description, up to 8 threads of the client connect; one more waits for the answers of all
- * servers, however many there are.
+ * description, one thread of the client connects, and waits for the answers of all servers, however
+ * many there are: one that is silent holds up no other.
  *
  * @param client                Client.
  * @param verb                  DIPC_VERB_GET, DIPC_VERB_LIST or DIPC_VERB_DESCRIBE.

@@ -197,8 +197,8 @@ class Client {
     }
   }
 
-  /// get() without a wait, for event loops. Up to 8 threads of the client connect; one more waits for
-  /// the answers of all servers, however many there are.
+  /// get() without a wait, for event loops. One thread of the client connects, and waits for the
+  /// answers of all servers, however many there are.
   Result<Pending<Stream>> start_get(std::string_view uri, std::string_view ticket,
                                     const GetOptions& options = {},
                                     const Cancel* cancel = nullptr) const {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::busy::Tries;
-use super::core::{ClientCore, ConnectionKey, Reached};
+use super::core::{ClientCore, Reached, key_of, sides};
 use super::getting::{AskedStream, Wanted};
 use super::uris::{KnownUri, MOST_KNOWN};
 use super::{GetOptions, Stream};
@@ -121,23 +121,11 @@ impl ClientCore {
         wanted: &Wanted<'_>,
         cancel: Option<&Cancel>,
     ) -> Result<AskedStream> {
-        let options = wanted.options;
-        let (metadata, data) = wanted.sides()?;
-        let key = wanted.key()?;
-        let shares = (key.as_ref(), wanted.may_share());
         let attempt = Attempt::new(cancel.cloned());
-        let reached = self.connections(metadata, data, shares, options, &attempt);
-        let mut reached = attempt.block_on(reached)?;
-        let opener = reached.opener.take();
-        let mut asked = self.ask_over(wanted, reached, key, opener.is_some())?;
-        if let Some(opener) = opener {
-            match asked.fetch.wait_for_streams(cancel) {
-                Ok(true) => opener.opened(asked.fetch.connection()),
-                Ok(false) => opener.refused(),
-                // The wait for the schema says it again.
-                Err(_) => {}
-            }
-        }
+        let shares = wanted.may_share();
+        let reached = self.connections(wanted.uris, shares, wanted.options, &attempt);
+        let mut asked = self.ask_over(wanted, attempt.block_on(reached)?)?;
+        asked.settle(cancel);
         Ok(asked)
     }
 
@@ -148,42 +136,39 @@ impl ClientCore {
         wanted: &Wanted<'_>,
         bell: &Arc<Bell>,
     ) -> Result<Option<AskedStream>> {
-        let (metadata, data) = wanted.sides()?;
-        let Some(key) = wanted
-            .key()?
-            .filter(|_| wanted.may_share() && data.is_none())
-        else {
+        let (metadata, _) = sides(wanted.uris)?;
+        let key = key_of(wanted.uris, wanted.options)?;
+        let Some(key) = key.filter(|_| wanted.may_share()) else {
             return Ok(None);
         };
-        let Some(mut reached) = self.reach_at_once(metadata, &key, wanted.options) else {
+        let Some(mut reached) = self.reach_at_once(metadata, key, wanted.options) else {
             return Ok(None);
         };
         // Before the answer can come.
         (reached.connections.metadata).set_bell(Some(Arc::clone(bell)));
-        let mut asked = self.ask_over(wanted, reached, Some(key), false)?;
+        let mut asked = self.ask_over(wanted, reached)?;
         asked.fetch.is_rung_by(bell);
         Ok(Some(asked))
     }
 
-    /// Asks for a stream over these connections. `opens`: others are to share its connection.
-    fn ask_over(
+    /// Asks for a stream over these connections.
+    pub(super) fn ask_over(
         self: &Arc<Self>,
         wanted: &Wanted<'_>,
         reached: Reached,
-        key: Option<ConnectionKey>,
-        opens: bool,
     ) -> Result<AskedStream> {
         let options = wanted.options;
         let Reached {
             connections,
+            key,
             answer,
             is_reused,
-            ..
+            opener,
         } = reached;
         let id = self.ids.next(connections.data.is_some())?;
         let mut config = wanted.config(id, answer, &connections);
         config.request.number = connections.metadata.number();
-        if opens || connections.metadata.is_guest() {
+        if opener.is_some() || connections.metadata.is_guest() {
             config.request.features |= FEATURE_STREAMS;
         }
         let checked = match options.send_secrets {
@@ -205,6 +190,7 @@ impl ClientCore {
                 decode,
                 key,
                 is_reused,
+                opener,
             }),
             Err((error, connections)) => {
                 self.put_back(connections, key.as_ref());

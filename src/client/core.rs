@@ -76,24 +76,29 @@ impl ClientCore {
     }
 
     /// The connections of one stream. `shares`: whether the stream may share one.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for the wrong number of URIs; those of connecting.
     pub(super) async fn connections(
         &self,
-        metadata: &KnownUri,
-        data: Option<&KnownUri>,
-        (key, shares): (Option<&ConnectionKey>, bool),
+        uris: &[KnownUri],
+        shares: bool,
         options: &GetOptions,
         attempt: &Attempt,
     ) -> Result<Reached> {
+        let (metadata, data) = sides(uris)?;
+        let key = key_of(uris, options)?;
         let mut start = clock::now();
         let dial = dial(options);
-        let shared = key.filter(|_| shares && may_share(metadata, options.connections));
+        let shared = (key.as_ref()).filter(|_| shares && may_share(metadata, options.connections));
         let way = Way {
             shares: options.shares,
             opens: true,
         };
-        let (turner, is_reused, opener) = match (shared, key) {
+        let (turner, is_reused, opener) = match (shared, &key) {
             (Some(key), _) => self.reach(metadata, key, way, &dial, attempt).await?,
-            (None, key) => match key.and_then(|key| self.reuse(&metadata.uri, key)) {
+            (None, key) => match key.as_ref().and_then(|key| self.reuse(&metadata.uri, key)) {
                 Some(kept) => (kept, true, None),
                 None => (
                     self.connect_alone(metadata, &dial, attempt).await?,
@@ -114,6 +119,7 @@ impl ClientCore {
                 metadata: turner,
                 data,
             },
+            key,
             answer: AnswerLimit {
                 by: start.saturating_add(options.connect_timeout),
                 timeout: options.connect_timeout,
@@ -127,18 +133,19 @@ impl ClientCore {
     pub(super) fn reach_at_once(
         &self,
         uri: &KnownUri,
-        key: &ConnectionKey,
+        key: ConnectionKey,
         options: &GetOptions,
     ) -> Option<Reached> {
         if !may_share(uri, options.connections) {
             return None;
         }
-        let guest = self.shared.guest(key)?;
+        let guest = self.shared.guest(&key)?;
         Some(Reached {
             connections: Connections {
                 metadata: guest,
                 data: None,
             },
+            key: Some(key),
             answer: AnswerLimit {
                 by: clock::after(options.connect_timeout),
                 timeout: options.connect_timeout,
@@ -170,7 +177,7 @@ impl ClientCore {
             }
         }
         let most = most.unwrap_or(usize::MAX);
-        let until = Instant::now() + dial.time();
+        let until = Instant::now() + dial.connect().time();
         let place = match way.opens {
             true => self.shared.place(key, most, until, attempt).await?,
             false => match self.shared.guest(key) {
@@ -204,32 +211,37 @@ impl ClientCore {
         self.connect(&uri.uri, dial, Some(place), attempt).await
     }
 
-    /// The connection of a stream that this client sends. `is_exchange`: the server sends one, too.
+    /// The connection of a stream that this client sends. `answers`: the window in bytes of the
+    /// stream that the server sends, of an exchange.
     pub(super) async fn connection(
         &self,
         uri: &KnownUri,
-        (key, is_exchange): (&ConnectionKey, bool),
         options: &PutOptions,
-        unexpected_bytes: u64,
+        answers: Option<u64>,
         attempt: &Attempt,
     ) -> Result<Reached> {
         let start = clock::now();
+        let kind = ConnectionKind {
+            sockets: options.connections,
+            checksums: options.checksums,
+        };
+        let key = (Arc::clone(&uri.name), kind);
         let dial = DialOptions {
             connect_timeout: options.connect_timeout,
             deadline: options.deadline,
-            unexpected_bytes,
-            kind: key.1,
+            unexpected_bytes: answers.unwrap_or(0),
+            kind,
         };
         let (turner, is_reused, opener) = match may_share(uri, options.connections) {
             true => {
                 let way = Way {
                     shares: options.shares,
                     // The first stream of a shared connection has one token.
-                    opens: !is_exchange,
+                    opens: answers.is_none(),
                 };
-                self.reach(uri, key, way, &dial, attempt).await?
+                self.reach(uri, &key, way, &dial, attempt).await?
             }
-            false => match self.reuse(&uri.uri, key) {
+            false => match self.reuse(&uri.uri, &key) {
                 Some(kept) => (kept, true, None),
                 None => (self.connect_alone(uri, &dial, attempt).await?, false, None),
             },
@@ -239,6 +251,7 @@ impl ClientCore {
                 metadata: turner,
                 data: None,
             },
+            key: Some(key),
             answer: AnswerLimit {
                 by: start.saturating_add(options.connect_timeout),
                 timeout: options.connect_timeout,
@@ -268,11 +281,7 @@ impl ClientCore {
     ) -> Result<Turner<End>> {
         let transport = transport::by_scheme(&uri.scheme)?;
         let link_options = LinkOptions {
-            connect: ConnectOptions {
-                timeout: options.time(),
-                connections: options.kind.sockets,
-                checksums: options.kind.checksums,
-            },
+            connect: options.connect(),
             access: AccessOptions {
                 any_user: self.options.any_user,
                 ..AccessOptions::default()
@@ -399,12 +408,39 @@ impl Source for ClientCore {
 /// The connections of a stream that was not asked for.
 pub(super) struct Reached {
     pub(super) connections: Connections,
+    /// Of a connection that may be kept. Those of a stream on two are not: its server cannot know
+    /// the stream's end on both.
+    pub(super) key: Option<ConnectionKey>,
     /// The time limit of the server's answer.
     pub(super) answer: AnswerLimit,
     /// The connection had an earlier stream.
     pub(super) is_reused: bool,
     /// The connection is to carry many streams.
     pub(super) opener: Option<Opener>,
+}
+
+/// The URI for metadata, and one for bodies if that is another.
+///
+/// # Errors
+///
+/// `InvalidArgument`.
+pub(super) fn sides(uris: &[KnownUri]) -> Result<(&KnownUri, Option<&KnownUri>)> {
+    match uris {
+        [metadata] => Ok((metadata, None)),
+        [metadata, data] => Ok((metadata, Some(data))),
+        _ => Err(Error::invalid_argument("a stream has one URI, or two")),
+    }
+}
+
+/// What the connection of a stream is kept by.
+///
+/// # Errors
+///
+/// As [`sides`].
+pub(super) fn key_of(uris: &[KnownUri], options: &GetOptions) -> Result<Option<ConnectionKey>> {
+    let (metadata, data) = sides(uris)?;
+    let key = || (Arc::clone(&metadata.name), dial(options).kind);
+    Ok(data.is_none().then(key))
 }
 
 /// How a stream goes to its server.
@@ -443,6 +479,14 @@ pub(super) fn dial(options: &GetOptions) -> DialOptions {
 }
 
 impl DialOptions {
+    fn connect(&self) -> ConnectOptions {
+        ConnectOptions {
+            timeout: self.time(),
+            connections: self.kind.sockets,
+            checksums: self.kind.checksums,
+        }
+    }
+
     /// The time for a connection.
     fn time(&self) -> Duration {
         self.earlier_deadline().unwrap_or(self.connect_timeout)

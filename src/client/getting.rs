@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::{ClientCore, ConnectionKey, dial, end};
+use super::core::{ClientCore, ConnectionKey, end, sides};
+use super::sharing::Opener;
 use super::uris::KnownUri;
 use super::{GetOptions, SILENCE_TIMEOUT, Stream};
 use crate::arrow::decode::DecodeOptions;
@@ -11,7 +12,8 @@ use crate::cancel::Cancel;
 use crate::device::Target;
 use crate::driver::clock;
 use crate::driver::fetch::{Connections, Fetch};
-use crate::error::{Error, Result, Status};
+use crate::driver::polling::Poller;
+use crate::error::{Result, Status};
 use crate::proto::{
     AnswerLimit, FEATURE_PENDING, FEATURE_REPEAT, ReceiverConfig, Request, SideConfig, Timestamp,
     UUID_BYTES, Verb,
@@ -50,7 +52,7 @@ impl<'a> Wanted<'a> {
             gpus: Vec::new(),
             due,
         };
-        let (metadata, data) = wanted.sides()?;
+        let (metadata, data) = sides(uris)?;
         let bodies = data.unwrap_or(metadata);
         if on_gpus && !client.closed_gpus.lock().contains(&bodies.name) {
             wanted.gpus = options.device.reachable_gpus()?;
@@ -61,27 +63,6 @@ impl<'a> Wanted<'a> {
     /// Whether the stream may share a connection: its bodies come to the host.
     pub(super) fn may_share(&self) -> bool {
         !matches!(self.options.device, Target::Cuda(_)) && self.gpus.is_empty()
-    }
-
-    /// The URI for metadata, and one for bodies if that is another.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument`.
-    pub(super) fn sides(&self) -> Result<(&'a KnownUri, Option<&'a KnownUri>)> {
-        match &**self.uris {
-            [metadata] => Ok((metadata, None)),
-            [metadata, data] => Ok((metadata, Some(data))),
-            _ => Err(Error::invalid_argument("a stream has one URI, or two")),
-        }
-    }
-
-    /// The kind of its connection. Connections of a stream on two connections are not kept: its
-    /// server cannot know the stream's end on both.
-    pub(super) fn key(&self) -> Result<Option<ConnectionKey>> {
-        let (metadata, data) = self.sides()?;
-        let key = || (Arc::clone(&metadata.name), dial(self.options).kind);
-        Ok(data.is_none().then(key))
     }
 
     pub(super) fn config(
@@ -127,9 +108,42 @@ pub(super) struct AskedStream {
     pub(super) key: Option<ConnectionKey>,
     /// The connection had an earlier stream.
     pub(super) is_reused: bool,
+    /// Other streams wait to share the connection, until the server has said whether they may.
+    pub(super) opener: Option<Opener>,
 }
 
 impl AskedStream {
+    /// Waits for what the streams wait for that want to share the connection.
+    pub(super) fn settle(&mut self, cancel: Option<&Cancel>) {
+        if let Some(opener) = self.opener.take() {
+            let is_many = self.fetch.wait_for_streams(cancel);
+            // The wait for the schema says an error again.
+            opener.end(is_many.ok(), self.fetch.connection());
+        }
+    }
+
+    /// [`settle`](Self::settle) without a wait. Where that is not known, `poller` tells when to
+    /// look again.
+    pub(super) fn try_settle(
+        &mut self,
+        cancel: Option<&Cancel>,
+        poller: Option<&mut Poller>,
+    ) -> bool {
+        let Some(opener) = self.opener.take() else {
+            return true;
+        };
+        match self.fetch.try_streams(cancel, poller) {
+            Ok(None) => {
+                self.opener = Some(opener);
+                false
+            }
+            is_many => {
+                opener.end(is_many.ok().flatten(), self.fetch.connection());
+                true
+            }
+        }
+    }
+
     /// The stream, if the schema was `found`. `None`: ask once more, on another connection.
     ///
     /// # Errors
@@ -147,6 +161,7 @@ impl AskedStream {
             decode,
             key,
             is_reused,
+            ..
         } = self;
         let owner = Arc::downgrade(client);
         if let Err(error) = found {

@@ -16,7 +16,6 @@ mod redirects;
 mod requests;
 mod sharing;
 mod stats;
-mod threads;
 mod uris;
 
 use std::mem::ManuallyDrop;

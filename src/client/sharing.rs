@@ -205,19 +205,23 @@ impl SharedServer {
 }
 
 impl Opener {
-    /// The connection carries many streams.
-    pub(super) fn opened(self, link: &Arc<EndLink>) {
+    /// The server takes many streams over the connection `link`, or one at a time; `None`: it has
+    /// not said so.
+    pub(super) fn end(mut self, is_many: Option<bool>, link: &Arc<EndLink>) {
+        match is_many {
+            Some(true) => self.opened(link),
+            Some(false) => self.becomes = Opening::Refused(clock::now()),
+            None => {}
+        }
+    }
+
+    fn opened(&self, link: &Arc<EndLink>) {
         let mut servers = self.shared.servers.lock();
         let server = servers.entry(self.key.clone()).or_default();
         server.links.push(SharedLink {
             link: Arc::clone(link),
             used: clock::now(),
         });
-    }
-
-    /// The server takes one stream at a time.
-    pub(super) fn refused(mut self) {
-        self.becomes = Opening::Refused(clock::now());
     }
 }
 

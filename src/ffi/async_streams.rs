@@ -18,8 +18,8 @@ use crate::ffi::text::{try_bytes, try_strs};
 /// stream interface.
 ///
 /// One thread of the client calls the handlers of all its streams, one after the other. A callback
-/// that waits delays the others. Callbacks may call every function of the library. A small pool of
-/// threads connects and waits for the servers' answers.
+/// that waits delays the others. Callbacks may call every function of the library. One more
+/// thread connects, and waits for the servers' answers.
 ///
 /// - on_schema comes first, unless on_error does. The producer's additional_metadata are the
 ///   headers of the answer; its device_type is right from on_schema on.

@@ -1,5 +1,6 @@
 //! Requests of a client that waits in an event loop: many at once, whatever their servers do.
 
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -17,7 +18,6 @@ use crate::{SUBJECTS, Subject, assert_same, client, eventually, server};
 
 const HOST: i32 = 1;
 
-/// More requests than a client has threads that connect.
 fn count(subject: Subject) -> usize {
     match subject.scheme {
         // Each connection of UCX costs some MiB.
@@ -221,5 +221,47 @@ fn a_request_that_waits_can_end() {
         }
         drop(requests);
         stopped.join().unwrap();
+    }
+}
+
+/// Promise of `dipc_client_start`: servers that accept a connection and then say nothing hold up no
+/// request for another server. Each request ends with its own time-out.
+#[test]
+fn silent_servers_hold_up_no_other() {
+    const EACH: usize = 20;
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let client = client();
+    let options = |connect_timeout| GetOptions {
+        checksums: true,
+        connect_timeout,
+        ..GetOptions::default()
+    };
+    // They are silent in the handshake, and to the question for checksums.
+    let silent = ["tls", "tcp"].map(|scheme| format!("{scheme}://{address}?dipc=1"));
+    let start = |uri: &str, timeout| {
+        let pending = client.start(Verb::Get, &[uri], b"t", &options(timeout), None);
+        pending.unwrap()
+    };
+    let waiting: Vec<_> = (silent.iter())
+        .flat_map(|uri| (0..EACH).map(|_| start(uri, Duration::from_secs(600))))
+        .collect();
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        server.set_handler_pull().unwrap();
+        for number in 0..4 {
+            let pending = ask(&client, &uri, subject, number, None, None);
+            thread::scope(|scope| {
+                scope.spawn(|| give(&collect(&server, 1)[0]));
+                take(answer(&pending).unwrap(), number);
+            });
+        }
+    }
+    for uri in &silent {
+        let error = answer(&start(uri, Duration::from_millis(50))).map(drop);
+        assert_eq!(error.unwrap_err().status(), Status::Timeout, "{uri}");
+    }
+    for pending in &waiting {
+        assert!(pending.try_answer(|_| true).unwrap().is_none());
     }
 }

@@ -17,6 +17,7 @@ use crate::cancel::Cancel;
 use crate::driver::clock;
 use crate::driver::end::StreamLink;
 use crate::driver::figures::Counters;
+use crate::driver::polling::Poller;
 use crate::driver::produce::Production;
 use crate::error::{Error, Result, Status};
 use crate::proto::{Headers, HostResult, PutProgress, Timestamp};
@@ -176,6 +177,15 @@ impl Put {
     /// `OutOfResources` when the process has no file descriptor left.
     pub fn fd(&mut self) -> Result<BorrowedFd<'_>> {
         self.production.fd()
+    }
+
+    /// Has this poller's be the [descriptor](Self::fd).
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the system watches no more descriptors.
+    pub(super) fn adopt(&mut self, poller: Box<Poller>) -> Result<()> {
+        self.production.adopt(poller)
     }
 
     /// Whether the stream is over: finished, failed, cancelled or too late. A `Timeout` is final then.

@@ -10,7 +10,7 @@ use crate::arrow::{EncodeOptions, OwnedSchema, copy_schema};
 use crate::cancel::Cancel;
 use crate::client::asking::ensure_secrets_are_safe;
 use crate::client::core::{ClientCore, Reached};
-use crate::client::pool::ConnectionKind;
+use crate::client::sharing::Opener;
 use crate::client::uris::KnownUri;
 use crate::client::{GetOptions, PutOptions};
 use crate::driver::clock;
@@ -43,6 +43,8 @@ pub(in crate::client) struct AskedPut {
     pub(in crate::client) put: Put,
     answers: Option<(Box<Fetch>, DecodeOptions)>,
     limit: AnswerLimit,
+    /// Other streams wait to share the connection, until the server has said whether they may.
+    opener: Option<Opener>,
     /// Why the request was not sent.
     failure: Option<Error>,
     /// The connection had an earlier stream.
@@ -60,23 +62,32 @@ impl WantedPut<'_> {
         client: &Arc<ClientCore>,
         cancel: Option<&Cancel>,
     ) -> Result<AskedPut> {
-        let (options, answers) = (self.options, self.answers);
-        let kind = ConnectionKind {
-            sockets: options.connections,
-            checksums: options.checksums,
-        };
-        let key = (Arc::clone(&self.uri.name), kind);
-        let window = answers.map_or(0, |answers| answers.window.bytes);
-        let wanted = (&key, answers.is_some());
         let attempt = Attempt::new(cancel.cloned());
-        let reached = client.connection(self.uri, wanted, options, window, &attempt);
-        let reached = attempt.block_on(reached)?;
+        let window = self.answers.map(|answers| answers.window.bytes);
+        let reached = client.connection(self.uri, self.options, window, &attempt);
+        self.ask_over(client, attempt.block_on(reached)?, cancel)
+    }
+
+    /// Asks over this connection.
+    ///
+    /// # Errors
+    ///
+    /// `Permission` for secrets on a connection that others may read, and those of the request.
+    pub(in crate::client) fn ask_over(
+        &self,
+        client: &Arc<ClientCore>,
+        reached: Reached,
+        cancel: Option<&Cancel>,
+    ) -> Result<AskedPut> {
+        let (options, answers) = (self.options, self.answers);
         let Reached {
             connections,
+            key,
             answer: limit,
             is_reused,
             opener,
         } = reached;
+        let key = key.ok_or_else(|| Error::invalid_argument("a put has one connection"))?;
         let mut turner = connections.metadata;
         let link = turner.stream();
         if !options.send_secrets
@@ -138,18 +149,11 @@ impl WantedPut<'_> {
                 false => put.production.start(schema, device_type).map(|()| None),
             });
         let failure = asked.map(|unsent| put.unsent = unsent).err();
-        if let Some(opener) = opener.filter(|_| failure.is_none()) {
-            match put.production.wait_for_streams(Some(limit.by)) {
-                Ok(true) => opener.opened(&put.link),
-                Ok(false) => opener.refused(),
-                // The wait for the answer says it again.
-                Err(_) => {}
-            }
-        }
         Ok(AskedPut {
             put,
             answers,
             limit,
+            opener: opener.filter(|_| failure.is_none()),
             failure,
             is_reused,
         })
@@ -198,6 +202,9 @@ impl AskedPut {
     pub(in crate::client) fn look(&mut self, waits: bool) -> Result<bool> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
+        }
+        if !self.settle(waits) {
+            return Ok(false);
         }
         let Self { put, limit, .. } = self;
         let by = put.due.map_or(limit.by, |due| due.min(limit.by));
@@ -251,6 +258,33 @@ impl AskedPut {
                      time-out is too short",
                     limit.timeout
                 )));
+            }
+        }
+    }
+
+    /// Learns what the streams wait for that want to share the connection. False: it is not known,
+    /// and the put's descriptor tells when to look again.
+    fn settle(&mut self, waits: bool) -> bool {
+        let Some(opener) = self.opener.take() else {
+            return true;
+        };
+        let Self { put, limit, .. } = self;
+        put.production.set_alarm(Some(limit.by));
+        let deadline = match waits {
+            true => limit.by,
+            false => clock::now(),
+        };
+        match put.production.wait_for_streams(Some(deadline)) {
+            Err(error)
+                if !waits && error.status() == Status::Timeout && clock::now() < limit.by =>
+            {
+                self.opener = Some(opener);
+                false
+            }
+            // The wait for the answer says an error again.
+            is_many => {
+                opener.end(is_many.ok(), &put.link);
+                true
             }
         }
     }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use super::reaching::Reaching;
 use super::{Request, not_asked};
 use crate::arrow::description::{Description, MAX_ENDPOINTS};
 use crate::arrow::stream::ArrayReader;
@@ -19,6 +20,7 @@ use crate::driver::bell::Bell;
 use crate::driver::polling::Poller;
 use crate::error::{Error, Result};
 use crate::proto::{Timestamp, Verb};
+use crate::transport::Attempt;
 
 /// A request for a stream, or for a description.
 pub(in crate::client) struct GetRequest {
@@ -40,6 +42,7 @@ pub(in crate::client) struct GetRequest {
 pub(in crate::client) enum GetState {
     #[default]
     New,
+    Reaching(Reaching),
     /// With whether the schema was found, once it is known.
     Asked {
         asked: Box<AskedStream>,
@@ -49,6 +52,8 @@ pub(in crate::client) enum GetState {
     },
     /// A description is read. The stream has the poller.
     Reading(Box<Stream>, Rows),
+    /// No connection was reached.
+    Failed(Error),
 }
 
 impl GetRequest {
@@ -64,6 +69,47 @@ impl GetRequest {
         )
     }
 
+    /// Sets out for a connection.
+    fn reach(&mut self) -> Result<()> {
+        let shares = self.wanted()?.may_share();
+        let (client, uris) = (Arc::clone(&self.client), Arc::clone(&self.uris));
+        let options = self.options.clone();
+        let reach = async move |attempt: Arc<Attempt>| {
+            client.connections(&uris, shares, &options, &attempt).await
+        };
+        self.state = GetState::Reaching(Reaching::new(&self.cancel.0, reach)?);
+        Ok(())
+    }
+
+    /// Whether a connection was reached, and the server asked, or why not is known.
+    fn ask(&mut self) -> Result<bool> {
+        let GetState::Reaching(reaching) = &mut self.state else {
+            return Err(not_asked());
+        };
+        let reached = match reaching.look() {
+            Ok(None) => return Ok(false),
+            Ok(Some(reached)) => Ok(reached),
+            Err(error) => Err(error),
+        };
+        let asked = reached.and_then(|reached| self.client.ask_over(&self.wanted()?, reached));
+        let state = std::mem::take(&mut self.state);
+        match (asked, state) {
+            (Ok(asked), GetState::Reaching(reaching)) => {
+                self.state = GetState::Asked {
+                    asked: Box::new(asked),
+                    poller: Some(reaching.into_poller()),
+                    found: None,
+                };
+                self.look()
+            }
+            (Ok(_), _) => Err(not_asked()),
+            (Err(error), _) => {
+                self.state = GetState::Failed(error);
+                Ok(true)
+            }
+        }
+    }
+
     /// Whether the schema, or a refusal, has come.
     fn look_for_schema(&mut self) -> Result<bool> {
         let GetState::Asked {
@@ -74,7 +120,10 @@ impl GetRequest {
         else {
             return Ok(false);
         };
-        let poller = poller.as_deref_mut();
+        let mut poller = poller.as_deref_mut();
+        if !asked.try_settle(Some(&self.cancel.0), poller.as_deref_mut()) {
+            return Ok(false);
+        }
         *found = match asked.fetch.try_schema(Some(&self.cancel.0), poller) {
             Ok(false) => return Ok(false),
             Ok(true) => Some(Ok(())),
@@ -98,7 +147,7 @@ impl GetRequest {
     fn take_poller(&mut self) -> Option<Box<Poller>> {
         match &mut self.state {
             GetState::Asked { poller, .. } => poller.take(),
-            GetState::New | GetState::Reading(..) => None,
+            _ => None,
         }
     }
 
@@ -174,26 +223,16 @@ impl Request for GetRequest {
 
     fn begin(&mut self) -> Result<()> {
         self.cancel.0.check()?;
-        let asked = loop {
-            let begun = (self.wanted()).and_then(|it| self.client.begin(&it, Some(&self.cancel.0)));
-            match begun {
-                Ok(asked) => break asked,
-                Err(error) => self.lead_on(error)?,
-            }
-        };
-        let poller = Poller::new([Arc::clone(self.cancel.0.event()?) as _])?;
-        self.state = GetState::Asked {
-            asked: Box::new(asked),
-            poller: Some(Box::new(poller)),
-            found: None,
-        };
-        Ok(())
+        let reached = self.reach();
+        reached.map_err(|error| self.client.not_got(&self.descriptor, error))
     }
 
     fn look(&mut self) -> Result<bool> {
         match &self.state {
+            GetState::Reaching(_) => self.ask(),
             GetState::Asked { .. } => self.look_for_schema(),
             GetState::Reading(..) => self.read(),
+            GetState::Failed(_) => Ok(true),
             GetState::New => Err(not_asked()),
         }
     }
@@ -204,12 +243,18 @@ impl Request for GetRequest {
                 poller: Some(poller),
                 ..
             } => Ok(poller.fd()),
+            GetState::Reaching(reaching) => Ok(reaching.fd()),
             GetState::Reading(stream, _) => stream.fd(),
-            GetState::New | GetState::Asked { .. } => Err(not_asked()),
+            GetState::New | GetState::Asked { .. } | GetState::Failed(_) => Err(not_asked()),
         }
     }
 
     fn take(&mut self) -> Result<Option<Answer>> {
+        if let GetState::Failed(error) = &self.state {
+            let error = error.clone();
+            self.state = GetState::New;
+            return self.lead_on(error).map(|()| None);
+        }
         if let GetState::Reading(stream, _) = &self.state {
             let headers = stream.headers();
             let GetState::Reading(_, rows) = std::mem::take(&mut self.state) else {

@@ -1,14 +1,12 @@
 //! Requests that their hosts do not wait for.
 //!
 //! A request over a connection that streams share needs no thread: its host's calls look for the
-//! answer. For others up to [`MOST_THREADS`] threads connect, which may take time. Then one thread
-//! waits for the answers of all servers, however many there are: a server may think for as long as
-//! it likes.
-//!
-//! [`MOST_THREADS`]: super::threads::MOST_THREADS
+//! answer. For all others one thread connects, and waits for the answers: it sleeps for all of them
+//! at once, so that a server that is silent, or thinks for as long as it likes, holds up none.
 
 mod getting;
 mod putting;
+mod reaching;
 mod retrying;
 
 use std::os::fd::BorrowedFd;
@@ -17,7 +15,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::Answer;
-use super::threads::AskingThreads;
 use crate::driver::bell::Bell;
 use crate::driver::stream_loop::{LoopStream, Next, StreamLoop, Watcher, caught};
 use crate::error::{Error, Result};
@@ -39,14 +36,14 @@ pub(super) trait Request: Send {
         Ok(false)
     }
 
-    /// Connects and asks. May wait for the connection.
+    /// Sets out for a connection. Does not wait: [`look`](Self::look) goes on.
     ///
     /// # Errors
     ///
     /// The request has failed.
     fn begin(&mut self) -> Result<()>;
 
-    /// Whether the answer has come, good or not. Does not wait.
+    /// Goes on. Whether the answer has come, good or not. Does not wait.
     ///
     /// # Errors
     ///
@@ -77,15 +74,12 @@ fn not_asked() -> Error {
 /// Told of the outcome, once, on a thread of the client.
 pub(super) type Told = Box<dyn FnOnce(Result<Answer>) + Send>;
 
-/// The threads that make a client's requests. They outlive it while there are some.
+/// The thread that makes a client's requests. It outlives the client while there are some.
 #[derive(Default)]
-pub(super) struct Requests {
-    threads: AskingThreads,
-    waiting: Mutex<Option<StreamLoop<Waiting>>>,
-}
+pub(super) struct Requests(Mutex<Option<StreamLoop<Waiting>>>);
 
 impl Requests {
-    /// Has threads make the request that `make` gives.
+    /// Has the thread make the request that `make` gives.
     ///
     /// # Errors
     ///
@@ -96,29 +90,22 @@ impl Requests {
         make: impl FnOnce() -> (Box<dyn Request>, Told),
     ) -> Result<()> {
         {
-            let mut waiting = self.waiting.lock();
-            if waiting.is_none() {
-                *waiting = Some(StreamLoop::start("dipc-waiting")?);
+            let mut started = self.0.lock();
+            if started.is_none() {
+                *started = Some(StreamLoop::start("dipc-waiting")?);
             }
         }
-        self.threads.run(|| {
-            let (this, (request, told)) = (Arc::clone(self), make());
-            Box::new(move || this.begin(request, told))
-        })
+        self.go_on(make());
+        Ok(())
     }
 
-    /// Connects, and has the answer waited for.
-    fn begin(self: Arc<Self>, mut request: Box<dyn Request>, told: Told) {
-        if let Err(error) = caught(|| request.begin()) {
-            told(Err(error));
-            return;
-        }
-        let caller = self.waiting.lock().as_mut().map(StreamLoop::caller);
+    fn go_on(self: &Arc<Self>, asked: (Box<dyn Request>, Told)) {
+        let caller = self.0.lock().as_mut().map(StreamLoop::caller);
         let waiting = Waiting {
-            asked: Some((request, told)),
+            asked: Some(asked),
             failure: None,
-            is_watched: false,
-            requests: self,
+            phase: Phase::New,
+            requests: Arc::clone(self),
         };
         if let Some(caller) = caller {
             caller.begin(waiting);
@@ -126,12 +113,21 @@ impl Requests {
     }
 }
 
+/// How far a request is on the thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    New,
+    Begun,
+    /// The thread sleeps on its descriptor.
+    Watched,
+}
+
 /// A request that waits for its server. Its drop tells the host.
 struct Waiting {
     /// `None` only while being dropped.
     asked: Option<(Box<dyn Request>, Told)>,
     failure: Option<Error>,
-    is_watched: bool,
+    phase: Phase,
     requests: Arc<Requests>,
 }
 
@@ -144,6 +140,10 @@ impl LoopStream for Waiting {
         let Some((request, _)) = &mut self.asked else {
             return Ok(Next::Over);
         };
+        if self.phase == Phase::New {
+            request.begin()?;
+            self.phase = Phase::Begun;
+        }
         match request.look()? {
             true => Ok(Next::Over),
             false => Ok(Next::Sleep),
@@ -155,16 +155,16 @@ impl LoopStream for Waiting {
     }
 
     fn watch(&mut self, _: Next, watcher: Watcher<'_>) -> Result<()> {
-        if let (Some((request, _)), false) = (&mut self.asked, self.is_watched) {
+        if let (Some((request, _)), Phase::Begun) = (&mut self.asked, self.phase) {
             watcher.add_fd(request.fd()?)?;
-            self.is_watched = true;
+            self.phase = Phase::Watched;
         }
         Ok(())
     }
 
     fn unwatch(&mut self, watcher: Watcher<'_>) {
         // Before the descriptor is closed: a forked child may keep it open, and readable.
-        if let (Some((request, _)), true) = (&mut self.asked, self.is_watched)
+        if let (Some((request, _)), Phase::Watched) = (&mut self.asked, self.phase)
             && let Ok(fd) = request.fd()
         {
             watcher.remove_fd(fd);
@@ -183,31 +183,12 @@ impl Drop for Waiting {
         };
         match taken {
             Ok(Some(answer)) => told(Ok(answer)),
-            Ok(None) => self.repeat(request, told),
+            Ok(None) => self.requests.go_on((request, told)),
             Err(error) => {
                 // The request ends before its host hears of it.
                 drop(request);
                 told(Err(error));
             }
-        }
-    }
-}
-
-impl Waiting {
-    fn repeat(&self, request: Box<dyn Request>, told: Told) {
-        let requests = Arc::clone(&self.requests);
-        let mut asked = Some((request, told));
-        let repeated = self.requests.threads.run(|| {
-            let asked = asked.take();
-            Box::new(move || {
-                if let Some((request, told)) = asked {
-                    requests.begin(request, told);
-                }
-            })
-        });
-        if let (Err(error), Some((request, told))) = (repeated, asked) {
-            drop(request);
-            told(Err(error));
         }
     }
 }

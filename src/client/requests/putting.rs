@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use super::reaching::Reaching;
 use super::{Request, not_asked};
 use crate::arrow::OwnedSchema;
 use crate::cancel::Cancel;
@@ -13,6 +14,7 @@ use crate::client::uris::KnownUri;
 use crate::client::{Answer, GetOptions, PutOptions};
 use crate::error::{Error, Result};
 use crate::proto::Timestamp;
+use crate::transport::Attempt;
 
 /// A put, or an exchange if there are options for the server's stream.
 pub(in crate::client) struct PutRequest {
@@ -32,10 +34,14 @@ pub(in crate::client) struct PutRequest {
 
 /// How far a request is.
 #[derive(Default)]
-pub(in crate::client) struct PutState {
-    asked: Option<Box<AskedPut>>,
-    /// Whether the server has accepted, once it has answered.
-    accepted: Option<Result<()>>,
+pub(in crate::client) enum PutState {
+    #[default]
+    New,
+    Reaching(Reaching),
+    /// With whether the server has accepted, once it has answered.
+    Asked(Box<AskedPut>, Option<Result<()>>),
+    /// No connection was reached.
+    Failed(Error),
 }
 
 impl PutRequest {
@@ -47,6 +53,36 @@ impl PutRequest {
             options: &self.options,
             answers: self.answers.as_ref(),
             due: self.due,
+        }
+    }
+
+    /// Whether a connection was reached, and the server asked, or why not is known.
+    fn ask(&mut self) -> Result<bool> {
+        let PutState::Reaching(reaching) = &mut self.state else {
+            return Err(not_asked());
+        };
+        let reached = match reaching.look() {
+            Ok(None) => return Ok(false),
+            Ok(Some(reached)) => Ok(reached),
+            Err(error) => Err(error),
+        };
+        let cancel = Some(&self.cancel.0);
+        let asked = reached.and_then(|it| self.wanted().ask_over(&self.client, it, cancel));
+        let asked = asked.and_then(|mut asked| {
+            if let PutState::Reaching(reaching) = std::mem::take(&mut self.state) {
+                asked.put.adopt(reaching.into_bare_poller())?;
+            }
+            Ok(asked)
+        });
+        match asked {
+            Ok(asked) => {
+                self.state = PutState::Asked(Box::new(asked), None);
+                self.look()
+            }
+            Err(error) => {
+                self.state = PutState::Failed(error);
+                Ok(true)
+            }
         }
     }
 
@@ -66,35 +102,49 @@ impl PutRequest {
 impl Request for PutRequest {
     fn begin(&mut self) -> Result<()> {
         self.cancel.0.check()?;
-        let asked = loop {
-            match (self.wanted()).begin(&self.client, Some(&self.cancel.0)) {
-                Ok(asked) => break asked,
-                Err(error) => self.lead_on(error)?,
-            }
+        let (client, uri, options) = (
+            Arc::clone(&self.client),
+            self.uri.clone(),
+            self.options.clone(),
+        );
+        let answers = self.answers.as_ref().map(|answers| answers.window.bytes);
+        let reach = async move |attempt: Arc<Attempt>| {
+            client.connection(&uri, &options, answers, &attempt).await
         };
-        self.state.asked = Some(Box::new(asked));
+        self.state = PutState::Reaching(Reaching::new(&self.cancel.0, reach)?);
         Ok(())
     }
 
     fn look(&mut self) -> Result<bool> {
-        let PutState { asked, accepted } = &mut self.state;
-        let asked = asked.as_mut().ok_or_else(not_asked)?;
-        *accepted = match asked.look(false) {
-            Ok(false) => return Ok(false),
-            Ok(true) => Some(Ok(())),
-            Err(error) => Some(Err(error)),
-        };
-        Ok(true)
+        match &mut self.state {
+            PutState::Reaching(_) => self.ask(),
+            PutState::Asked(asked, accepted) => {
+                *accepted = match asked.look(false) {
+                    Ok(false) => return Ok(false),
+                    Ok(true) => Some(Ok(())),
+                    Err(error) => Some(Err(error)),
+                };
+                Ok(true)
+            }
+            PutState::Failed(_) => Ok(true),
+            PutState::New => Err(not_asked()),
+        }
     }
 
     fn fd(&mut self) -> Result<BorrowedFd<'_>> {
-        self.state.asked.as_mut().ok_or_else(not_asked)?.put.fd()
+        match &mut self.state {
+            PutState::Reaching(reaching) => Ok(reaching.fd()),
+            PutState::Asked(asked, _) => asked.put.fd(),
+            PutState::New | PutState::Failed(_) => Err(not_asked()),
+        }
     }
 
     fn take(&mut self) -> Result<Option<Answer>> {
-        let PutState { asked, accepted } = std::mem::take(&mut self.state);
-        let (asked, accepted) = asked.zip(accepted).ok_or_else(not_asked)?;
-        let ended = asked.end(accepted, self.cancel.1.as_ref());
+        let ended = match std::mem::take(&mut self.state) {
+            PutState::Asked(asked, Some(accepted)) => asked.end(accepted, self.cancel.1.as_ref()),
+            PutState::Failed(error) => Err(error),
+            _ => Err(not_asked()),
+        };
         let ended = match ended {
             Ok(ended) => ended,
             Err(error) => {

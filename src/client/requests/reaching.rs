@@ -1,0 +1,74 @@
+//! A request on its way to a connection.
+
+use std::os::fd::BorrowedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::cancel::Cancel;
+use crate::client::core::Reached;
+use crate::driver::polling::Poller;
+use crate::error::Result;
+use crate::transport::{Attempt, Watched};
+
+/// A request that has no connection yet.
+pub(in crate::client) struct Reaching {
+    future: Pin<Box<dyn Future<Output = Result<Reached>> + Send>>,
+    attempt: Arc<Attempt>,
+    poller: Box<Poller>,
+    /// The token of the request.
+    token: Arc<dyn Watched>,
+}
+
+impl Reaching {
+    /// The way that `reach` goes.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no file descriptor left.
+    pub(super) fn new<F>(cancel: &Cancel, reach: impl FnOnce(Arc<Attempt>) -> F) -> Result<Self>
+    where
+        F: Future<Output = Result<Reached>> + Send + 'static,
+    {
+        let token = Arc::clone(cancel.event()?) as Arc<dyn Watched>;
+        let attempt = Arc::new(Attempt::new(Some(cancel.clone())));
+        Ok(Self {
+            future: Box::pin(reach(Arc::clone(&attempt))),
+            attempt,
+            poller: Box::new(Poller::new([Arc::clone(&token)])?),
+            token,
+        })
+    }
+
+    /// Goes on. `None`: the descriptor tells when to look again.
+    ///
+    /// # Errors
+    ///
+    /// Those of the way.
+    pub(super) fn look(&mut self) -> Result<Option<Reached>> {
+        match self.attempt.poll(self.future.as_mut()) {
+            Ok(reached) => {
+                self.poller.wait_for([], None);
+                reached.map(Some)
+            }
+            Err(awaited) => {
+                self.poller.wait_for_attempt(awaited);
+                Ok(None)
+            }
+        }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.poller.fd()
+    }
+
+    /// What has told, which watches the token too.
+    pub(super) fn into_poller(self) -> Box<Poller> {
+        self.poller
+    }
+
+    /// What has told, without the token.
+    pub(super) fn into_bare_poller(mut self) -> Box<Poller> {
+        self.poller.unwatch_always(&self.token);
+        self.poller
+    }
+}
