@@ -176,9 +176,12 @@ impl SharedConnections {
 
     /// Takes all connections out.
     pub(super) fn close(&self) -> Vec<Arc<EndLink>> {
-        let servers = std::mem::take(&mut *self.servers.lock());
-        let links = servers.into_values().flat_map(|server| server.links);
-        links.map(|shared| shared.link).collect()
+        let mut servers = self.servers.lock();
+        let links = (servers.values_mut()).flat_map(|server| server.links.drain(..));
+        let links = links.map(|shared| shared.link).collect();
+        // Streams may wait for the others.
+        servers.retain(|_, server| matches!(server.opening, Opening::UnderWay(_)));
+        links
     }
 }
 

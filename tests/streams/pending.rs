@@ -1,6 +1,7 @@
 //! Requests of a client that waits in an event loop: many at once, whatever their servers do.
 
 use std::net::TcpListener;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -263,5 +264,28 @@ fn silent_servers_hold_up_no_other() {
     }
     for pending in &waiting {
         assert!(pending.try_answer(|_| true).unwrap().is_none());
+    }
+}
+
+/// Promise of `dipc_client_free`: requests outlive their client, also those that wait for the
+/// connection that another one opens.
+#[test]
+fn requests_outlive_their_client() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri = format!("tcp://{}?dipc=1", listener.local_addr().unwrap());
+    let client = client();
+    let options = GetOptions::default();
+    let start = |uri: &str| client.start(Verb::Get, &[uri], b"0", &options, None);
+    let all: Vec<_> = (0..10).map(|_| start(&uri).unwrap()).collect();
+    // The thread has looked at the others when it has looked at this one.
+    let nobody = start("shm:@dipc-nobody-listens-here").unwrap();
+    assert_eq!(answer(&nobody).err().unwrap().status(), Status::Unreachable);
+    drop(client);
+    let server = ServerHandle::new(ServerOptions::default()).unwrap();
+    server.set_handler_pull().unwrap();
+    server.listen_fd("tcp", listener.as_fd()).unwrap();
+    collect(&server, all.len()).iter().for_each(give);
+    for pending in all {
+        take(answer(&pending).unwrap(), 0);
     }
 }
