@@ -248,6 +248,57 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
+// Streams of goroutines share a connection (rule S10), or have one each, as the options say.
+func TestSharedConnections(t *testing.T) {
+	const streams = 10
+	server, uri := newServer(t)
+	publish(t, server, "table")
+	for _, test := range []struct {
+		options []dipc.ClientOption
+		made    uint64
+	}{
+		{nil, 1},
+		{[]dipc.ClientOption{dipc.WithClientConnections(0)}, streams},
+	} {
+		client, err := dipc.NewClient(test.options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		type outcome struct {
+			got *dipc.Reader
+			err error
+		}
+		outcomes := make(chan outcome)
+		for range streams {
+			go func() {
+				got, err := client.Get(testContext(t), uri, "table")
+				outcomes <- outcome{got, err}
+			}()
+		}
+		// All begin before the first one ends: a connection serves one stream after another, too.
+		var all []*dipc.Reader
+		for range streams {
+			one := <-outcomes
+			if one.err != nil {
+				t.Fatal(one.err)
+			}
+			all = append(all, one.got)
+		}
+		if stats, err := client.Stats(); err != nil || stats.ConnectionsMade != test.made {
+			t.Errorf("%+v, %v", stats, err)
+		}
+		for _, got := range all {
+			for got.Next() {
+			}
+			if err := got.Err(); err != nil {
+				t.Error(err)
+			}
+			got.Release()
+		}
+		client.Close()
+	}
+}
+
 // Everything can be closed twice, and used after that to no harm.
 func TestUseAfterClose(t *testing.T) {
 	server, uri := newServer(t)

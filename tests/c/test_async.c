@@ -437,6 +437,10 @@ static void requests_are_polled(const char *uri) {
     dipc_pending_free(all[i]);
     CHECK_EQ(table_check_stream(&stream), BATCHES * ROWS);
   }
+  /* Rule S10: they share a connection. */
+  uint64_t made = 0;
+  OK(dipc_client_stat(client, DIPC_CLIENT_STAT_CONNECTIONS_MADE, &made, &error_));
+  CHECK_EQ(made, 1);
   /* A failure is said at each call. */
   all[0] = pend(client, DIPC_VERB_GET, uri, "none");
   wait_until_readable(all[0]);

@@ -169,6 +169,22 @@ TEST_P(Exchanging, ErrorsEndBothTables) {
   EXPECT_FALSE(support::count_rows(failed.answers).ok());
 }
 
+// Rule S10: requests of an event loop share a connection, unless the client's options say otherwise.
+TEST_P(Exchanging, RequestsShareAConnection) {
+  constexpr std::uint64_t count = 10;
+  dipc::ClientOptions alone;
+  alone.connections = 0;
+  for (const auto& [options, made] : {std::pair{dipc::ClientOptions{}, std::uint64_t{1}}, std::pair{alone, count}}) {
+    const auto client = dipc::Client::make(options).value();
+    std::vector<dipc::Pending<dipc::Stream>> pending;
+    for (std::uint64_t i = 0; i < count; i++) pending.push_back(client.start_get(uri(), "table").value());
+    std::vector<dipc::Stream> streams;
+    for (auto& each : pending) streams.push_back(wait_for(std::move(each)).value());
+    for (auto& stream : streams) EXPECT_EQ(support::count_rows(stream).value(), batches * rows);
+    EXPECT_EQ(client.stat(dipc::ClientStat::connections_made).value(), made);
+  }
+}
+
 // Promise: an event loop connects without a wait, with every verb.
 TEST_P(Exchanging, RequestsWaitInAnEventLoop) {
   auto table = wait_for(client_.start_get(uri(), "table").value()).value();

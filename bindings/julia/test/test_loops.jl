@@ -75,6 +75,18 @@ with_loops_server() do server, uris
         foreach(close, streams)
     end
 
+    # Rule S10.
+    @testset "streams of tasks share a connection, over $(split(uri, ':')[1])" for uri in uris
+        for (options, made) in ((NamedTuple(), 1), ((connections = 0,), STREAMS))
+            client = Dipc.Client(; options...)
+            asked = [@async(Dipc.get(uri, "stuck"; client = client)) for _ in 1:STREAMS]
+            streams = fetch.(asked)
+            @test Dipc.stats(client).connections_made == made
+            foreach(close, streams)
+            close(client)
+        end
+    end
+
     @testset "a stream that never waits lets other tasks run" begin
         fast = Dipc.get(uris[1], "endless")
         task = @async status(() -> foreach(identity, fast))

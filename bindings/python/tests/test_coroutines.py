@@ -183,6 +183,23 @@ def test_one_loop_is_both_sides_without_a_thread(run):
     run(main())
 
 
+def test_streams_of_a_loop_share_a_connection(run):
+    """Rule S10, and Promise of Client: `connections` says whether they do."""
+
+    async def main():
+        async with new_server() as server:
+            server.publish("x", table(10, 0))
+            for options, made in (({}, 1), ({"connections": 0}, STREAMS)):
+                with dipc.Client(**options) as client:
+                    asked = (client.aget(server.uri, "x") for _ in range(STREAMS))
+                    readers = await asyncio.gather(*asked)
+                    assert client.stats.connections_made == made
+                    for reader in readers:
+                        assert (await reader.aread_all()).num_rows == 10
+
+    run(main())
+
+
 def test_failures_reach_the_client(run):
     async def raises():
         raise ValueError("out of paper")
