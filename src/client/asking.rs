@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::busy::Tries;
-use super::core::{ClientCore, Reached, key_of, sides};
+use super::core::{AtOnce, ClientCore, Reached, key_of, sides};
 use super::getting::{AskedStream, Wanted};
+use super::sharing::Opener;
 use super::uris::{KnownUri, MOST_KNOWN};
 use super::{GetOptions, Stream};
 use crate::cancel::Cancel;
@@ -122,33 +123,37 @@ impl ClientCore {
         cancel: Option<&Cancel>,
     ) -> Result<AskedStream> {
         let attempt = Attempt::new(cancel.cloned());
-        let shares = wanted.may_share();
+        let shares = (wanted.may_share(), None);
         let reached = self.connections(wanted.uris, shares, wanted.options, &attempt);
         let mut asked = self.ask_over(wanted, attempt.block_on(reached)?)?;
         asked.settle(cancel);
         Ok(asked)
     }
 
-    /// Asks for a stream on a connection that is open and that streams share; `None` without one
-    /// with room. `bell` rings when there may be an answer.
+    /// Asks for a stream on a connection that is open and that streams share. `bell` rings when
+    /// there may be an answer, and `later` when there may be a connection.
     pub(super) fn begin_at_once(
         self: &Arc<Self>,
         wanted: &Wanted<'_>,
         bell: &Arc<Bell>,
-    ) -> Result<Option<AskedStream>> {
+        later: Option<&Arc<Bell>>,
+    ) -> Result<Begun> {
         let (metadata, _) = sides(wanted.uris)?;
         let key = key_of(wanted.uris, wanted.options)?;
         let Some(key) = key.filter(|_| wanted.may_share()) else {
-            return Ok(None);
+            return Ok(Begun::Elsewhere(None));
         };
-        let Some(mut reached) = self.reach_at_once(metadata, key, wanted.options) else {
-            return Ok(None);
+        let mut reached = match self.reach_at_once(metadata, key, wanted.options, later)? {
+            AtOnce::Reached(reached) => reached,
+            AtOnce::Later => return Ok(Begun::Later),
+            AtOnce::Opens(opener) => return Ok(Begun::Elsewhere(Some(opener))),
+            AtOnce::Elsewhere => return Ok(Begun::Elsewhere(None)),
         };
         // Before the answer can come.
         (reached.connections.metadata).set_bell(Some(Arc::clone(bell)));
         let mut asked = self.ask_over(wanted, reached)?;
         asked.fetch.is_rung_by(bell);
-        Ok(Some(asked))
+        Ok(Begun::Asked(Box::new(asked)))
     }
 
     /// Asks for a stream over these connections.
@@ -198,6 +203,15 @@ impl ClientCore {
             }
         }
     }
+}
+
+/// How far a request comes that does not wait.
+pub(super) enum Begun {
+    Asked(Box<AskedStream>),
+    /// Another stream opens the connection that this one is to share.
+    Later,
+    /// It shares none that is open. Others may wait for the one that it opens.
+    Elsewhere(Option<Opener>),
 }
 
 /// A second request for a stream, after its bodies on a GPU could not be opened.

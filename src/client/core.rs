@@ -13,6 +13,7 @@ use super::pool::{ConnectionKind, IdleConnection, Pool};
 use super::sharing::{Opener, SharedConnections, SharedPlace};
 use super::uris::{KnownUri, KnownUris};
 use super::{ClientOptions, GetOptions, PutOptions};
+use crate::driver::bell::Bell;
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
 use crate::driver::end::{End, EndLink};
@@ -21,7 +22,7 @@ use crate::driver::io::{IoThread, Source};
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::proto::{AnswerLimit, Uri};
+use crate::proto::{AnswerLimit, Timestamp, Uri};
 use crate::transport::{
     self, AccessOptions, Attempt, ConnectOptions, LinkOptions, ReceivingOptions, checked,
 };
@@ -75,7 +76,8 @@ impl ClientCore {
         }))
     }
 
-    /// The connections of one stream. `shares`: whether the stream may share one.
+    /// The connections of one stream. `shares`: whether the stream may share one. `opener`: others
+    /// wait already for the one that it opens.
     ///
     /// # Errors
     ///
@@ -83,7 +85,7 @@ impl ClientCore {
     pub(super) async fn connections(
         &self,
         uris: &[KnownUri],
-        shares: bool,
+        (shares, opener): (bool, Option<Opener>),
         options: &GetOptions,
         attempt: &Attempt,
     ) -> Result<Reached> {
@@ -93,6 +95,7 @@ impl ClientCore {
         let dial = dial(options);
         let shared = (key.as_ref()).filter(|_| shares && may_share(metadata, options.connections));
         let way = Way {
+            opener,
             shares: options.shares,
             opens: true,
         };
@@ -129,18 +132,31 @@ impl ClientCore {
         })
     }
 
-    /// The connection of a stream that shares one which is open; `None` without one with room.
+    /// Where a stream goes that shares a connection, as far as that is known without a wait. `later`
+    /// rings when there is more to know.
+    ///
+    /// # Errors
+    ///
+    /// `Busy`: all connections carry as many streams as the server takes.
     pub(super) fn reach_at_once(
         &self,
         uri: &KnownUri,
         key: ConnectionKey,
         options: &GetOptions,
-    ) -> Option<Reached> {
-        if !may_share(uri, options.connections) {
-            return None;
-        }
-        let guest = self.shared.guest(&key)?;
-        Some(Reached {
+        later: Option<&Arc<Bell>>,
+    ) -> Result<AtOnce> {
+        let most = self.most_connections();
+        let Some(most) = most.filter(|_| may_share(uri, options.connections)) else {
+            return Ok(AtOnce::Elsewhere);
+        };
+        let place = self.shared.place_at_once(&key, most, later)?;
+        let guest = match place {
+            Some(SharedPlace::Guest(guest)) => guest,
+            Some(SharedPlace::Opener(opener)) => return Ok(AtOnce::Opens(opener)),
+            Some(SharedPlace::Alone) => return Ok(AtOnce::Elsewhere),
+            None => return Ok(AtOnce::Later),
+        };
+        Ok(AtOnce::Reached(Reached {
             connections: Connections {
                 metadata: guest,
                 data: None,
@@ -152,7 +168,21 @@ impl ClientCore {
             },
             is_reused: true,
             opener: None,
-        })
+        }))
+    }
+
+    /// Most connections to one server; `None`: no streams share any.
+    fn most_connections(&self) -> Option<usize> {
+        let is_kept = self.options.most_idle() > 0;
+        self.options.connections.filter(|_| is_kept)
+    }
+
+    /// Rings the bell when a request with these options has waited for its connection for as long
+    /// as it may: that time.
+    pub(super) fn ring_late(&self, options: &GetOptions, bell: &Arc<Bell>) -> Timestamp {
+        let late = clock::after(dial(options).connect().time());
+        self.io.call_at(late, Arc::downgrade(bell) as Weak<Bell>);
+        late
     }
 
     /// The connection of a stream that goes this `way`: an idle one, or a new one while there may be
@@ -165,9 +195,8 @@ impl ClientCore {
         dial: &DialOptions,
         attempt: &Attempt,
     ) -> Result<(Turner<End>, bool, Option<Opener>)> {
-        let kept = self.options.most_idle() > 0;
-        let most = self.options.connections.filter(|_| kept);
-        if !way.shares || most.is_none() {
+        let most = self.most_connections();
+        if way.opener.is_none() && (!way.shares || most.is_none()) {
             if let Some(kept) = self.reuse(&uri.uri, key) {
                 return Ok((kept, true, None));
             }
@@ -178,9 +207,10 @@ impl ClientCore {
         }
         let most = most.unwrap_or(usize::MAX);
         let until = Instant::now() + dial.connect().time();
-        let place = match way.opens {
-            true => self.shared.place(key, most, until, attempt).await?,
-            false => match self.shared.guest(key) {
+        let place = match (way.opener, way.opens) {
+            (Some(opener), _) => SharedPlace::Opener(opener),
+            (None, true) => self.shared.place(key, most, until, attempt).await?,
+            (None, false) => match self.shared.guest(key) {
                 Some(guest) => SharedPlace::Guest(guest),
                 None => SharedPlace::Alone,
             },
@@ -235,6 +265,7 @@ impl ClientCore {
         let (turner, is_reused, opener) = match may_share(uri, options.connections) {
             true => {
                 let way = Way {
+                    opener: None,
                     shares: options.shares,
                     // The first stream of a shared connection has one token.
                     opens: answers.is_none(),
@@ -419,6 +450,17 @@ pub(super) struct Reached {
     pub(super) opener: Option<Opener>,
 }
 
+/// Where a stream goes that shares a connection.
+pub(super) enum AtOnce {
+    Reached(Reached),
+    /// Another stream opens the connection.
+    Later,
+    /// It opens the connection, for which others wait from now on.
+    Opens(Opener),
+    /// It shares none that is open.
+    Elsewhere,
+}
+
 /// The URI for metadata, and one for bodies if that is another.
 ///
 /// # Errors
@@ -444,8 +486,9 @@ pub(super) fn key_of(uris: &[KnownUri], options: &GetOptions) -> Result<Option<C
 }
 
 /// How a stream goes to its server.
-#[derive(Debug, Clone, Copy)]
 struct Way {
+    /// Others wait already for the connection that it opens.
+    opener: Option<Opener>,
     /// It shares a connection also while it may have one of its own.
     shares: bool,
     /// It may be the first on a connection that streams share.

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::requests::{Request, Requests};
+use super::requests::{Asking, Request, Requests, Start, Told};
 use super::{Put, Stream};
 use crate::arrow::description::Description;
 use crate::cancel::Cancel;
@@ -43,7 +43,7 @@ struct PendingRequest {
 }
 
 enum Progress {
-    /// Threads of the client ask.
+    /// A thread of the client asks.
     Asking,
     /// The server was asked. The host's calls look for the answer.
     Asked(Box<dyn Request>),
@@ -76,27 +76,20 @@ impl Pending {
         };
         let bell = &pending.request.bell;
         let mut request = make(own);
-        match caught(|| request.begin_at_once(bell)) {
-            Ok(true) => {
-                // The looks are the host's, which the token wakes.
-                let told = Arc::downgrade(bell) as Weak<Bell>;
-                pending.request.cancel.tell(told);
-                *pending.request.progress.lock() = Progress::Asked(request);
-            }
-            Ok(false) => pending.ask(request)?,
+        match caught(|| request.begin_at_once(bell, None)) {
+            Ok(Start::Asked) => pending.request.asked(request),
+            Ok(Start::Later | Start::Elsewhere) => pending.ask(request)?,
             Err(error) => pending.request.end(Progress::Failed(error)),
         }
         Ok(pending)
     }
 
-    /// Has threads of the client ask.
+    /// Has a thread of the client ask.
     fn ask(&self, request: Box<dyn Request>) -> Result<()> {
-        let shared = Arc::clone(&self.request);
-        self.requests.start(|| {
-            let told = move |answer: Result<Answer>| {
-                shared.end(answer.map_or_else(Progress::Failed, Progress::Answered));
-            };
-            (request, Box::new(told))
+        self.requests.start(|| Asking {
+            request,
+            cancel: self.request.cancel.clone(),
+            told: Box::new(Arc::clone(&self.request)),
         })
     }
 
@@ -132,7 +125,7 @@ impl Pending {
                     Progress::Answered(_) => Err(Error::invalid_argument(
                         "the request has another verb: its answer is of another kind",
                     )),
-                    Progress::Asking | Progress::Asked(_) | Progress::Taken => Ok(None),
+                    _ => Ok(None),
                 }
             }
         }
@@ -186,7 +179,32 @@ impl Pending {
     }
 }
 
+impl Told for Arc<PendingRequest> {
+    fn answered(self: Box<Self>, answer: Result<Answer>) {
+        self.end(answer.map_or_else(Progress::Failed, Progress::Answered));
+    }
+
+    fn bell(&self) -> Option<&Arc<Bell>> {
+        Some(&self.bell)
+    }
+
+    fn asked(self: Box<Self>, request: Box<dyn Request>) {
+        (**self).asked(request);
+        // A task that looked before this has slept again.
+        if self.bell.has_rung() {
+            self.bell.silence();
+            self.bell.ring();
+        }
+    }
+}
+
 impl PendingRequest {
+    /// The looks are the host's, which the token wakes.
+    fn asked(&self, request: Box<dyn Request>) {
+        self.cancel.tell(Arc::downgrade(&self.bell) as Weak<Bell>);
+        *self.progress.lock() = Progress::Asked(request);
+    }
+
     fn end(&self, end: Progress) {
         // The lock is released first: who is woken may have locks of its own.
         *self.progress.lock() = end;

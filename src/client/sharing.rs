@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 
 use super::core::ConnectionKey;
+use crate::driver::bell::Bell;
 use crate::driver::clock;
 use crate::driver::end::{End, EndLink};
 use crate::driver::turning::Turner;
@@ -46,11 +47,37 @@ struct SharedLink {
 enum Opening {
     #[default]
     Possible,
-    /// A stream asks its server for many. The descriptor, made for the first who waits for the
-    /// answer, is readable then.
-    UnderWay(Option<Arc<OwnedFd>>),
+    /// A stream asks its server for many. Others wait for the answer.
+    UnderWay(Told),
     /// The server took one stream at a time, when it was asked at this time.
     Refused(Timestamp),
+}
+
+/// Who is told when there may be a place.
+#[derive(Debug, Default)]
+struct Told {
+    /// Readable then. Made for the first who sleeps on it.
+    event: Option<Arc<OwnedFd>>,
+    bells: Vec<Arc<Bell>>,
+}
+
+impl Told {
+    fn event(&mut self) -> Result<Arc<OwnedFd>> {
+        if let Some(event) = &self.event {
+            return Ok(Arc::clone(event));
+        }
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let event = event.map_err(|errno| Error::os("cannot wait for a place", errno))?;
+        Ok(Arc::clone(self.event.insert(Arc::new(event))))
+    }
+
+    fn tell(self) {
+        if let Some(event) = self.event {
+            // A first write into an eventfd has room.
+            let _ = rustix::io::write(&event, &1_u64.to_ne_bytes());
+        }
+        self.bells.iter().for_each(|bell| bell.ring());
+    }
 }
 
 /// Where a stream goes that wants to share.
@@ -86,25 +113,42 @@ impl SharedConnections {
         attempt: &Attempt,
     ) -> Result<SharedPlace> {
         loop {
-            let opened = match self.look(key, most)? {
+            let told = match self.look(key, most, Told::event)? {
                 Ok(place) => return Ok(place),
-                Err(opened) => opened,
+                Err(told) => told,
             };
-            if !attempt.ready(opened, PollFlags::IN, until).await? {
-                return Err(Error::timeout(
-                    "another stream opens the connection that this one is to share, and its server \
-                     has not answered",
-                ));
+            if !attempt.ready(told, PollFlags::IN, until).await? {
+                return Err(not_opened());
             }
         }
     }
 
-    /// A place for a stream, or what tells when there may be one.
-    fn look(
+    /// A place for a stream, on one of `most` connections. `None`: `later` rings when there may be
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// `Busy`, as [`place`](Self::place).
+    pub(super) fn place_at_once(
         self: &Arc<Self>,
         key: &ConnectionKey,
         most: usize,
-    ) -> Result<Result<SharedPlace, Arc<OwnedFd>>> {
+        later: Option<&Arc<Bell>>,
+    ) -> Result<Option<SharedPlace>> {
+        let wait = |told: &mut Told| {
+            told.bells.extend(later.cloned());
+            Ok(())
+        };
+        self.look(key, most, wait).map(Result::ok)
+    }
+
+    /// A place for a stream, or else what `wait` makes of those who are told of the next.
+    fn look<T>(
+        self: &Arc<Self>,
+        key: &ConnectionKey,
+        most: usize,
+        wait: impl FnOnce(&mut Told) -> Result<T>,
+    ) -> Result<Result<SharedPlace, T>> {
         let mut servers = self.servers.lock();
         let server = servers.entry(key.clone()).or_default();
         if let Some(guest) = server.open_stream() {
@@ -114,19 +158,14 @@ impl SharedConnections {
             Opening::Refused(_) => Ok(Ok(SharedPlace::Alone)),
             Opening::Possible if server.links.len() >= most => Err(full(most)),
             Opening::Possible => {
-                server.opening = Opening::UnderWay(None);
+                server.opening = Opening::UnderWay(Told::default());
                 Ok(Ok(SharedPlace::Opener(Opener {
                     shared: Arc::clone(self),
                     key: key.clone(),
                     becomes: Opening::Possible,
                 })))
             }
-            Opening::UnderWay(Some(told)) => Ok(Err(Arc::clone(told))),
-            Opening::UnderWay(none) => {
-                let told = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-                let told = told.map_err(|errno| Error::os("cannot wait for a place", errno))?;
-                Ok(Err(Arc::clone(none.insert(Arc::new(told)))))
-            }
+            Opening::UnderWay(told) => wait(told).map(Err),
         }
     }
 
@@ -238,11 +277,18 @@ impl Drop for Opener {
             servers.remove(&self.key);
         }
         drop(servers);
-        if let Opening::UnderWay(Some(told)) = was {
-            // A first write into an eventfd has room.
-            let _ = rustix::io::write(&told, &1_u64.to_ne_bytes());
+        if let Opening::UnderWay(told) = was {
+            told.tell();
         }
     }
+}
+
+/// The time of a stream that waits for another's connection has passed.
+pub(super) fn not_opened() -> Error {
+    Error::timeout(
+        "another stream opens the connection that this one is to share, and its server has not \
+         answered",
+    )
 }
 
 fn full(most: usize) -> Error {

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::cancel::Follower;
+use crate::driver::io::Source;
 use crate::driver::signal::{Reason, Signal};
 use crate::error::{Error, Result};
 
@@ -59,6 +60,15 @@ impl Clapper {
 
 impl Follower for Bell {
     fn cancelled(&self) {
+        self.ring();
+    }
+}
+
+/// A bell that rings at a time.
+impl Source for Bell {
+    fn ready(&self) {}
+
+    fn timer(&self) {
         self.ring();
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::Answer;
-use super::requests::{Request, Requests};
+use super::requests::{Asking, Request, Requests, Told};
 use crate::arrow::async_stream::{AsyncHandler, Flow};
 use crate::cancel::Cancel;
 use crate::driver::stream_loop::StreamLoop;
@@ -50,8 +50,17 @@ impl AsyncStreams {
             let consumer = Arc::new(Consumer::new(Arc::clone(&caller), cancel.clone()));
             let handler = handler(Arc::clone(&consumer) as _);
             caller.begin(Giving::new(Arc::clone(&consumer), handler));
-            let told = move |answer: Result<Answer>| consumer.answer(answer);
-            (make(cancel), Box::new(told))
+            Asking {
+                request: make(cancel.clone()),
+                cancel,
+                told: Box::new(consumer),
+            }
         })
+    }
+}
+
+impl Told for Arc<Consumer> {
+    fn answered(self: Box<Self>, answer: Result<Answer>) {
+        self.answer(answer);
     }
 }

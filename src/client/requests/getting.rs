@@ -5,18 +5,21 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::reaching::Reaching;
-use super::{Request, not_asked};
+use super::{Request, Start, not_asked};
 use crate::arrow::description::{Description, MAX_ENDPOINTS};
 use crate::arrow::stream::ArrayReader;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
+use crate::client::asking::Begun;
 use crate::client::core::ClientCore;
 use crate::client::getting::{AskedStream, Wanted};
 use crate::client::redirects::Redirects;
+use crate::client::sharing::{Opener, not_opened};
 use crate::client::uris::KnownUri;
 use crate::client::{Answer, GetOptions, NextBatch, Stream};
 use crate::device::DeviceKind;
 use crate::driver::bell::Bell;
+use crate::driver::clock;
 use crate::driver::polling::Poller;
 use crate::error::{Error, Result};
 use crate::proto::{Timestamp, Verb};
@@ -42,6 +45,10 @@ pub(in crate::client) struct GetRequest {
 pub(in crate::client) enum GetState {
     #[default]
     New,
+    /// It waits until this time for the connection that another stream opens.
+    Queued(Timestamp),
+    /// It is to open the connection for which others wait.
+    Opening(Opener),
     Reaching(Reaching),
     /// With whether the schema was found, once it is known.
     Asked {
@@ -71,7 +78,12 @@ impl GetRequest {
 
     /// Sets out for a connection.
     fn reach(&mut self) -> Result<()> {
-        let shares = self.wanted()?.may_share();
+        let may_share = self.wanted()?.may_share();
+        let opener = match std::mem::take(&mut self.state) {
+            GetState::Opening(opener) => Some(opener),
+            _ => None,
+        };
+        let shares = (may_share, opener);
         let (client, uris) = (Arc::clone(&self.client), Arc::clone(&self.uris));
         let options = self.options.clone();
         let reach = async move |attempt: Arc<Attempt>| {
@@ -203,22 +215,39 @@ impl GetRequest {
 }
 
 impl Request for GetRequest {
-    fn begin_at_once(&mut self, bell: &Arc<Bell>) -> Result<bool> {
+    fn begin_at_once(&mut self, bell: &Arc<Bell>, later: Option<&Arc<Bell>>) -> Result<Start> {
         self.cancel.0.check()?;
-        if self.verb == Verb::Describe {
-            // Its host hears of the whole description: a thread of the client reads it.
-            return Ok(false);
+        if self.verb == Verb::Describe || matches!(self.state, GetState::Opening(_)) {
+            // The host of a describe hears of the whole description: a thread of the client reads
+            // it.
+            return Ok(Start::Elsewhere);
         }
-        let asked = (self.wanted()).and_then(|wanted| self.client.begin_at_once(&wanted, bell))?;
-        let Some(asked) = asked else {
-            return Ok(false);
+        let begun = self.client.begin_at_once(&self.wanted()?, bell, later)?;
+        let (state, start) = match (begun, &self.state) {
+            (Begun::Asked(asked), _) => {
+                let state = GetState::Asked {
+                    asked,
+                    poller: None,
+                    found: None,
+                };
+                (state, Start::Asked)
+            }
+            (Begun::Later, GetState::Queued(until)) if clock::now() >= *until => {
+                return Err(not_opened());
+            }
+            (Begun::Later, GetState::Queued(_)) => return Ok(Start::Later),
+            (Begun::Later, _) => match later {
+                Some(later) => {
+                    let until = self.client.ring_late(&self.options, later);
+                    (GetState::Queued(until), Start::Later)
+                }
+                None => return Ok(Start::Later),
+            },
+            (Begun::Elsewhere(Some(opener)), _) => (GetState::Opening(opener), Start::Elsewhere),
+            (Begun::Elsewhere(None), _) => (GetState::New, Start::Elsewhere),
         };
-        self.state = GetState::Asked {
-            asked: Box::new(asked),
-            poller: None,
-            found: None,
-        };
-        Ok(true)
+        self.state = state;
+        Ok(start)
     }
 
     fn begin(&mut self) -> Result<()> {
@@ -233,7 +262,7 @@ impl Request for GetRequest {
             GetState::Asked { .. } => self.look_for_schema(),
             GetState::Reading(..) => self.read(),
             GetState::Failed(_) => Ok(true),
-            GetState::New => Err(not_asked()),
+            _ => Err(not_asked()),
         }
     }
 
@@ -245,7 +274,7 @@ impl Request for GetRequest {
             } => Ok(poller.fd()),
             GetState::Reaching(reaching) => Ok(reaching.fd()),
             GetState::Reading(stream, _) => stream.fd(),
-            GetState::New | GetState::Asked { .. } | GetState::Failed(_) => Err(not_asked()),
+            _ => Err(not_asked()),
         }
     }
 

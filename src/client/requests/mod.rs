@@ -10,11 +10,13 @@ mod reaching;
 mod retrying;
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::task::Waker;
 
 use parking_lot::Mutex;
 
 use super::Answer;
+use crate::cancel::Cancel;
 use crate::driver::bell::Bell;
 use crate::driver::stream_loop::{LoopStream, Next, StreamLoop, Watcher, caught};
 use crate::error::{Error, Result};
@@ -25,15 +27,16 @@ pub(super) use retrying::Retrying;
 
 /// A request for one server.
 pub(super) trait Request: Send {
-    /// Asks on a connection that is open and that streams share, if there is one with room. From
-    /// then on `bell` rings when [`look`](Self::look) may find something. False: nothing was done.
+    /// Asks on a connection that is open and that streams share, if there is one with room. `bell`
+    /// then rings when [`look`](Self::look) may find something. `later` rings for
+    /// [`Start::Later`].
     ///
     /// # Errors
     ///
     /// The request has failed.
-    fn begin_at_once(&mut self, bell: &Arc<Bell>) -> Result<bool> {
-        let _ = bell;
-        Ok(false)
+    fn begin_at_once(&mut self, bell: &Arc<Bell>, later: Option<&Arc<Bell>>) -> Result<Start> {
+        let _ = (bell, later);
+        Ok(Start::Elsewhere)
     }
 
     /// Sets out for a connection. Does not wait: [`look`](Self::look) goes on.
@@ -67,12 +70,43 @@ pub(super) trait Request: Send {
     fn take(&mut self) -> Result<Option<Answer>>;
 }
 
+/// How a request begins that does not wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    /// The server was asked.
+    Asked,
+    /// Another request opens the connection. Then this is to be called again.
+    Later,
+    /// A thread has to connect.
+    Elsewhere,
+}
+
 fn not_asked() -> Error {
     Error::invalid_argument("the request has no connection")
 }
 
-/// Told of the outcome, once, on a thread of the client.
-pub(super) type Told = Box<dyn FnOnce(Result<Answer>) + Send>;
+/// Who is told of the outcome, once, on the thread.
+pub(super) trait Told: Send {
+    /// The answer, or why there is none.
+    fn answered(self: Box<Self>, answer: Result<Answer>);
+
+    /// What rings for a host that looks for the answer itself once the server was asked.
+    fn bell(&self) -> Option<&Arc<Bell>> {
+        None
+    }
+
+    /// The server was asked: from now on the looks are the host's, which has a bell.
+    fn asked(self: Box<Self>, request: Box<dyn Request>) {
+        drop(request);
+    }
+}
+
+/// A request, its token, and who is told.
+pub(super) struct Asking {
+    pub(super) request: Box<dyn Request>,
+    pub(super) cancel: Cancel,
+    pub(super) told: Box<dyn Told>,
+}
 
 /// The thread that makes a client's requests. It outlives the client while there are some.
 #[derive(Default)]
@@ -85,10 +119,7 @@ impl Requests {
     ///
     /// `OutOfResources` when the process has no threads or descriptors left. Then `make` was not
     /// called.
-    pub(super) fn start(
-        self: &Arc<Self>,
-        make: impl FnOnce() -> (Box<dyn Request>, Told),
-    ) -> Result<()> {
+    pub(super) fn start(self: &Arc<Self>, make: impl FnOnce() -> Asking) -> Result<()> {
         {
             let mut started = self.0.lock();
             if started.is_none() {
@@ -99,16 +130,18 @@ impl Requests {
         Ok(())
     }
 
-    fn go_on(self: &Arc<Self>, asked: (Box<dyn Request>, Told)) {
+    fn go_on(self: &Arc<Self>, asked: Asking) {
         let caller = self.0.lock().as_mut().map(StreamLoop::caller);
-        let waiting = Waiting {
-            asked: Some(asked),
-            failure: None,
-            phase: Phase::New,
-            requests: Arc::clone(self),
-        };
         if let Some(caller) = caller {
-            caller.begin(waiting);
+            let later = Arc::<Bell>::default();
+            later.wake(&Waker::from(Arc::clone(&caller)));
+            caller.begin(Waiting {
+                asked: Some(asked),
+                failure: None,
+                phase: Phase::New,
+                later,
+                requests: Arc::clone(self),
+            });
         }
     }
 }
@@ -117,6 +150,8 @@ impl Requests {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     New,
+    /// Another request opens the connection.
+    Queued,
     Begun,
     /// The thread sleeps on its descriptor.
     Watched,
@@ -125,9 +160,11 @@ enum Phase {
 /// A request that waits for its server. Its drop tells the host.
 struct Waiting {
     /// `None` only while being dropped.
-    asked: Option<(Box<dyn Request>, Told)>,
+    asked: Option<Asking>,
     failure: Option<Error>,
     phase: Phase,
+    /// Has the thread go on with the request. It takes no descriptor.
+    later: Arc<Bell>,
     requests: Arc<Requests>,
 }
 
@@ -137,14 +174,15 @@ impl LoopStream for Waiting {
     fn hear(&mut self, (): ()) {}
 
     fn advance(&mut self) -> Result<Next> {
-        let Some((request, _)) = &mut self.asked else {
+        if let Phase::New | Phase::Queued = self.phase
+            && let Some(next) = self.begin()?
+        {
+            return Ok(next);
+        }
+        let Some(asked) = &mut self.asked else {
             return Ok(Next::Over);
         };
-        if self.phase == Phase::New {
-            request.begin()?;
-            self.phase = Phase::Begun;
-        }
-        match request.look()? {
+        match asked.request.look()? {
             true => Ok(Next::Over),
             false => Ok(Next::Sleep),
         }
@@ -155,8 +193,8 @@ impl LoopStream for Waiting {
     }
 
     fn watch(&mut self, _: Next, watcher: Watcher<'_>) -> Result<()> {
-        if let (Some((request, _)), Phase::Begun) = (&mut self.asked, self.phase) {
-            watcher.add_fd(request.fd()?)?;
+        if let (Some(asked), Phase::Begun) = (&mut self.asked, self.phase) {
+            watcher.add_fd(asked.request.fd()?)?;
             self.phase = Phase::Watched;
         }
         Ok(())
@@ -164,8 +202,8 @@ impl LoopStream for Waiting {
 
     fn unwatch(&mut self, watcher: Watcher<'_>) {
         // Before the descriptor is closed: a forked child may keep it open, and readable.
-        if let (Some((request, _)), Phase::Watched) = (&mut self.asked, self.phase)
-            && let Ok(fd) = request.fd()
+        if let (Some(asked), Phase::Watched) = (&mut self.asked, self.phase)
+            && let Ok(fd) = asked.request.fd()
         {
             watcher.remove_fd(fd);
         }
@@ -174,21 +212,59 @@ impl LoopStream for Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let Some((mut request, told)) = self.asked.take() else {
+        let Some(mut asked) = self.asked.take() else {
             return;
         };
         let taken = match self.failure.take() {
             Some(error) => Err(error),
-            None => caught(|| request.take()),
+            None => caught(|| asked.request.take()),
         };
         match taken {
-            Ok(Some(answer)) => told(Ok(answer)),
-            Ok(None) => self.requests.go_on((request, told)),
+            Ok(Some(answer)) => asked.told.answered(Ok(answer)),
+            Ok(None) => self.requests.go_on(asked),
             Err(error) => {
                 // The request ends before its host hears of it.
-                drop(request);
-                told(Err(error));
+                drop(asked.request);
+                asked.told.answered(Err(error));
             }
         }
+    }
+}
+
+impl Waiting {
+    /// Asks on a connection that is open, or sets out for one. `None`: it has set out.
+    fn begin(&mut self) -> Result<Option<Next>> {
+        let Some(asked) = &mut self.asked else {
+            return Ok(Some(Next::Over));
+        };
+        if self.later.has_rung() {
+            self.later.silence();
+        }
+        let start = match asked.told.bell().cloned() {
+            Some(bell) => asked.request.begin_at_once(&bell, Some(&self.later))?,
+            None => Start::Elsewhere,
+        };
+        match start {
+            Start::Asked => {
+                if let Some(Asking { request, told, .. }) = self.asked.take() {
+                    told.asked(request);
+                }
+                return Ok(Some(Next::Over));
+            }
+            Start::Later => {
+                if self.phase == Phase::New {
+                    let later = Arc::downgrade(&self.later) as Weak<Bell>;
+                    asked.cancel.tell(later);
+                    self.phase = Phase::Queued;
+                    // A cancel before it was told of has called this thread, which is here already.
+                    return Ok(Some(Next::More));
+                }
+                return Ok(Some(Next::Idle));
+            }
+            Start::Elsewhere => {}
+        }
+        asked.request.begin()?;
+        self.phase = Phase::Begun;
+        Ok(None)
     }
 }

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use super::Request;
+use super::{Request, Start};
 use crate::cancel::Cancel;
 use crate::client::Answer;
 use crate::client::busy::Tries;
@@ -62,10 +62,13 @@ impl<R: Request> Retrying<R> {
 }
 
 impl<R: Request> Request for Retrying<R> {
-    fn begin_at_once(&mut self, bell: &Arc<Bell>) -> Result<bool> {
-        self.request.begin_at_once(bell).or_else(|error| {
+    fn begin_at_once(&mut self, bell: &Arc<Bell>, later: Option<&Arc<Bell>>) -> Result<Start> {
+        if self.next.is_some() {
+            return Ok(Start::Elsewhere);
+        }
+        self.request.begin_at_once(bell, later).or_else(|error| {
             self.note(error)?;
-            Ok(false)
+            Ok(Start::Elsewhere)
         })
     }
 

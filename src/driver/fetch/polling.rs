@@ -86,13 +86,18 @@ impl Fetch {
             return Err(self.abort(error));
         }
         self.change(|stream| stream.handle_timeout(clock::now()));
+        let mut has_died = false;
         loop {
             let found = self.find_streams()?;
             if found.is_some() {
                 return Ok(found);
             }
-            if !self.look(Look::Wait) && !self.notice_death() {
-                break;
+            if !self.look(Look::Wait) {
+                // What it left is read, and then its end.
+                if has_died || !self.notice_death() {
+                    break;
+                }
+                has_died = true;
             }
         }
         self.arm(poller);

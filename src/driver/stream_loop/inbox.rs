@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::task::Wake;
 use std::thread::{self, ThreadId};
 
 use parking_lot::Mutex;
@@ -116,6 +117,12 @@ pub struct Caller<S: LoopStream> {
     generation: Generation,
     /// A call is in the inbox.
     has_called: AtomicBool,
+}
+
+impl<S: LoopStream> Wake for Caller<S> {
+    fn wake(self: Arc<Self>) {
+        Self::wake(&self);
+    }
 }
 
 impl<S: LoopStream> Caller<S> {
