@@ -256,8 +256,6 @@ impl Waiting {
                     let later = Arc::downgrade(&self.later) as Weak<Bell>;
                     asked.cancel.tell(later);
                     self.phase = Phase::Queued;
-                    // A cancel before it was told of has called this thread, which is here already.
-                    return Ok(Some(Next::More));
                 }
                 return Ok(Some(Next::Idle));
             }

@@ -119,9 +119,12 @@ pub struct Caller<S: LoopStream> {
     has_called: AtomicBool,
 }
 
+/// For bells, which ring once: a call while the thread goes on with the stream is kept.
 impl<S: LoopStream> Wake for Caller<S> {
     fn wake(self: Arc<Self>) {
-        Self::wake(&self);
+        if let Some(inbox) = self.inbox.upgrade() {
+            self.call(&inbox);
+        }
     }
 }
 
@@ -163,6 +166,10 @@ impl<S: LoopStream> Caller<S> {
         if inbox.is_here() && inbox.current.load(Ordering::Relaxed) == self.id {
             return;
         }
+        self.call(&inbox);
+    }
+
+    fn call(&self, inbox: &Inbox<S>) {
         if !self.has_called.swap(true, Ordering::AcqRel) {
             inbox.send(Arrival::Call(self.id));
         }

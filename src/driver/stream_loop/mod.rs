@@ -221,3 +221,61 @@ impl<S: LoopStream> Streams<S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+    use std::task::Waker;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Calls its own thread in its first step, and ends in the next.
+    struct CallsItself {
+        waker: Option<Waker>,
+        ended: Sender<()>,
+    }
+
+    impl LoopStream for CallsItself {
+        type Word = Waker;
+
+        fn hear(&mut self, waker: Waker) {
+            self.waker = Some(waker);
+        }
+
+        fn advance(&mut self) -> Result<Next> {
+            match self.waker.take() {
+                Some(waker) => {
+                    waker.wake();
+                    Ok(Next::Idle)
+                }
+                None => Ok(Next::Over),
+            }
+        }
+
+        fn fail(&mut self, _: &Error) {}
+
+        fn watch(&mut self, _: Next, _: Watcher<'_>) -> Result<()> {
+            Ok(())
+        }
+
+        fn unwatch(&mut self, _: Watcher<'_>) {
+            self.ended.send(()).unwrap();
+        }
+    }
+
+    /// `Caller` as a waker: a stream that is called in its own step goes on once more, since a bell
+    /// does not ring twice.
+    #[test]
+    fn a_stream_may_call_itself() {
+        let mut streams = StreamLoop::start("dipc-test").unwrap();
+        let (ended, over) = channel();
+        let caller = streams.caller();
+        let waker = Waker::from(Arc::clone(&caller));
+        caller.begin(CallsItself {
+            waker: Some(waker),
+            ended,
+        });
+        over.recv_timeout(Duration::from_secs(20)).unwrap();
+    }
+}
