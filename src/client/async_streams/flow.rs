@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Waker;
 
 use super::giving::Giving;
 use crate::arrow::async_stream::Flow;
@@ -31,6 +32,11 @@ impl Consumer {
             has_cancelled: AtomicBool::new(false),
             request,
         }
+    }
+
+    /// Has the thread go on with the stream.
+    pub(super) fn waker(&self) -> Waker {
+        Waker::from(Arc::clone(&self.caller))
     }
 
     pub(super) fn has_cancelled(&self) -> bool {

@@ -22,9 +22,19 @@ pub(super) struct Giving {
     stream: Option<Stream>,
     /// The answer of the server, until the consumer knows it.
     answer: Option<Result<Stream>>,
-    is_watched: bool,
+    told_by: ToldBy,
     consumer: Arc<Consumer>,
     handler: AsyncHandler,
+}
+
+/// What tells the thread of more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ToldBy {
+    /// It does not wait for more.
+    Nothing,
+    /// The stream's, on a connection that streams share.
+    Bell,
+    Descriptor,
 }
 
 impl Giving {
@@ -33,7 +43,7 @@ impl Giving {
             ahead: None,
             stream: None,
             answer: None,
-            is_watched: false,
+            told_by: ToldBy::Nothing,
             consumer,
             handler,
         }
@@ -77,6 +87,10 @@ impl LoopStream for Giving {
                 return Ok(Next::Idle);
             };
             if self.ahead.is_none() {
+                // Before the look, which finds what the bell rang for until now.
+                if self.told_by != ToldBy::Descriptor && stream.wake(&self.consumer.waker()) {
+                    self.told_by = ToldBy::Bell;
+                }
                 match stream.try_next()? {
                     NextBatch::Batch(array) => {
                         let metadata = encoded(stream.custom_metadata())?;
@@ -120,16 +134,16 @@ impl LoopStream for Giving {
         if next == Next::Idle {
             // The descriptor stays readable while nobody reads the stream.
             self.unwatch(watcher);
-        } else if let (Some(stream), false) = (&mut self.stream, self.is_watched) {
+        } else if let (Some(stream), ToldBy::Nothing) = (&mut self.stream, self.told_by) {
             // For the first sleep the descriptor is made; it is readable at first.
             watcher.add_fd(stream.fd()?)?;
-            self.is_watched = true;
+            self.told_by = ToldBy::Descriptor;
         }
         Ok(())
     }
 
     fn unwatch(&mut self, watcher: Watcher<'_>) {
-        if std::mem::take(&mut self.is_watched)
+        if std::mem::replace(&mut self.told_by, ToldBy::Nothing) == ToldBy::Descriptor
             && let Some(stream) = &mut self.stream
             && let Ok(fd) = stream.fd()
         {
