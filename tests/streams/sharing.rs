@@ -244,8 +244,8 @@ fn a_full_connection_is_waited_for() {
     }
 }
 
-/// Rule S7, design.md, "Failure is per stream": streams that are refused, failed, left and never
-/// read leave the others of their connection right.
+/// Rule S7, design.md, "Failure is per stream": streams that are refused, failed, left, never read
+/// and cancelled leave the others of their connection right.
 #[test]
 fn one_of_many_may_fail() {
     for subject in subjects() {
@@ -279,7 +279,8 @@ fn one_of_many_may_fail() {
                 .all(|error| error.status() == Status::NotFound)
         );
         let mut streams: Vec<_> = streams.into_iter().map(Result::unwrap).collect();
-        // One fails, one is left by its consumer, one is never read, and two come whole.
+        // One fails, one is left by its consumer, one is not read until its token ends it, and two
+        // come whole.
         let never_read: Vec<_> = streams.drain(..10).collect();
         streams.truncate(40);
         drop(streams.drain(..10));
@@ -313,7 +314,13 @@ fn one_of_many_may_fail() {
                 }
             }
             assert!((20..30).contains(&whole), "{whole} of 30 have come whole");
-            drop(never_read);
+            // Their tokens end those that nobody has read.
+            let unread = (tokens.iter().enumerate()).filter(|(at, _)| at % 6 > 0);
+            unread.take(10).for_each(|(_, token)| token.cancel());
+            for mut stream in never_read {
+                let error = read_all(&mut stream).unwrap_err();
+                assert!(error.text().contains("cancelled"), "{error}");
+            }
         });
         drop(requests);
         assert_eq!(client.stats().connections_made, 1);
