@@ -8,6 +8,7 @@
 mod early;
 mod inbound;
 mod incoming;
+mod many;
 mod putting;
 mod regions;
 mod role;

@@ -3,16 +3,10 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::role::{SessionRole, StreamRole};
-use super::{Session, SessionEvent, SessionStream};
+use super::role::StreamRole;
+use super::{SessionEvent, SessionStream};
 use crate::error::{Error, Result, Status};
-use crate::proto::{
-    Control, FEATURE_RETURN, FEATURE_STREAMS, Header, ProtocolError, Request, Role, SenderConfig,
-    SenderState, Timestamp, Transmit,
-};
-
-/// Features of a client that may have many streams: what it is lent comes back by number.
-const ASKS_FOR_MANY: u64 = FEATURE_STREAMS | FEATURE_RETURN;
+use crate::proto::{Header, ProtocolError, SenderConfig, Timestamp, Transmit};
 
 /// Streams beyond twice the limit that a client may have asked for and not ended: refused puts whose
 /// end is on its way.
@@ -129,7 +123,7 @@ impl<P, K, B> Streams<P, K, B> {
         std::iter::once(&self.first).chain(others)
     }
 
-    fn serving(&self) -> Vec<u32> {
+    pub(super) fn serving(&self) -> Vec<u32> {
         let others = self.others.iter().map(|(number, it)| (*number, &it.stream));
         let all = std::iter::once((0, &self.first)).chain(others);
         let serving = all.filter(|(_, stream)| stream.is_serving());
@@ -229,7 +223,7 @@ impl<P, K, B> Streams<P, K, B> {
     }
 
     /// Fails if the client goes on to ask and ends none of its streams.
-    fn ensure_ended(&self) -> Result<(), ProtocolError> {
+    pub(super) fn ensure_ended(&self) -> Result<(), ProtocolError> {
         let StreamLimit::Many(limit) = self.limit else {
             return Ok(());
         };
@@ -270,6 +264,36 @@ impl<P, K, B> Streams<P, K, B> {
                 }));
                 self.running = self.running.saturating_add(1);
             }
+        }
+    }
+
+    /// Whether one stream more has a number and a place among those that run.
+    pub(super) fn has_room(&self) -> bool {
+        let has_place = match self.limit {
+            StreamLimit::Many(limit) => self.running_with_first() < limit,
+            StreamLimit::One | StreamLimit::Offered(_) => false,
+        };
+        has_place && self.highest < u32::MAX
+    }
+
+    /// The number of a new stream, which was not asked for.
+    pub(super) fn open(&mut self) -> u32 {
+        let number = self.highest.saturating_add(1);
+        self.highest = number;
+        self.insert(number, Standing::Held);
+        self.unasked.insert(number);
+        number
+    }
+
+    /// The host needs a stream no more.
+    pub(super) fn release(&mut self, number: u32) {
+        if let Some(numbered) = self.others.get_mut(&number)
+            && numbered.standing == Standing::Held
+        {
+            numbered.standing = Standing::Released;
+            self.asked(number);
+            // It may have come to its end.
+            let _ = self.get_mut(number);
         }
     }
 
@@ -366,211 +390,6 @@ impl<P, K, B> Streams<P, K, B> {
             if let Some(stream) = self.get_mut(number) {
                 stream.handle_timeout(now);
             }
-        }
-    }
-}
-
-impl<P, K, B> Session<P, K, B> {
-    /// At a server: takes up to `limit` streams at once of a client that asks for many. At a client,
-    /// whose first request asks for many: has up to `limit` of them, and no more than the server
-    /// takes.
-    pub fn offer_streams(&mut self, limit: u32) {
-        if limit > 1 && self.streams.limit == StreamLimit::One {
-            self.streams.limit = StreamLimit::Offered(limit);
-        }
-    }
-
-    /// At a client: the server has answered without STREAMS.
-    pub fn keep_one(&mut self) {
-        if let StreamLimit::Offered(_) = self.streams.limit {
-            self.streams.limit = StreamLimit::One;
-        }
-    }
-
-    /// Whether there are streams, or memory of some, on a connection that carries many.
-    pub fn has_streams(&self) -> bool {
-        !self.streams.is_idle()
-    }
-
-    /// At a client: whether no stream can begin any more.
-    pub fn is_left(&self) -> bool {
-        let may_open = self.ensure_may_open();
-        may_open.is_err_and(|error| error.status() != Status::Busy)
-    }
-
-    /// How many streams the connection carries at once.
-    pub fn stream_limit(&self) -> u32 {
-        match self.streams.limit {
-            StreamLimit::Many(limit) => limit,
-            StreamLimit::One | StreamLimit::Offered(_) => 1,
-        }
-    }
-
-    /// Whether the connection carries many streams.
-    pub fn is_many(&self) -> bool {
-        matches!(self.streams.limit, StreamLimit::Many(_))
-    }
-
-    /// Lent spans of all streams that are not yet returned.
-    pub fn lent_outstanding(&self) -> usize {
-        let all = self.streams.all();
-        all.map(SessionStream::lent_outstanding).sum()
-    }
-
-    /// Whether the connection is of use to somebody though no stream runs: see
-    /// [`SessionStream::is_needed`].
-    pub fn is_needed(&self) -> bool {
-        self.streams.all().any(SessionStream::is_needed)
-    }
-
-    /// At a server: whether a stream is asked for, or one of the two sides has to say its last word.
-    pub fn is_under_way(&self) -> bool {
-        let all = self.streams.all();
-        all.map(SessionStream::state).any(|state| {
-            matches!(
-                state,
-                SenderState::Requested
-                    | SenderState::Streaming
-                    | SenderState::Taking
-                    | SenderState::Draining
-            )
-        })
-    }
-
-    /// The numbers of the streams that this server serves, or is asked to.
-    pub fn serving(&self) -> Vec<u32> {
-        self.streams.serving()
-    }
-
-    /// A stream of the connection.
-    pub fn stream(&self, number: u32) -> Option<&SessionStream<P, K, B>> {
-        self.streams.get(number)
-    }
-
-    /// The same, to be changed.
-    pub fn stream_mut(&mut self, number: u32) -> Option<&mut SessionStream<P, K, B>> {
-        self.streams.get_mut(number)
-    }
-
-    /// At a client: whether [`open`](Self::open) would succeed.
-    ///
-    /// # Errors
-    ///
-    /// `Busy`: as many streams run as the server takes, or the numbers are used up. `Disconnected`:
-    /// the server takes no further stream, or the connection is over.
-    pub fn ensure_may_open(&self) -> Result<()> {
-        self.ensure_open()?;
-        if self.is_dismissed() {
-            return Err(Error::disconnected("the server is being stopped"));
-        }
-        let has_room = match self.streams.limit {
-            StreamLimit::Many(limit) => self.streams.running_with_first() < limit,
-            StreamLimit::One | StreamLimit::Offered(_) => false,
-        };
-        if !has_room || self.is_server() || self.streams.highest == u32::MAX {
-            return Err(Error::new(
-                Status::Busy,
-                "the connection has no room for a stream",
-            ));
-        }
-        Ok(())
-    }
-
-    /// At a client: the number of a new stream, for its request. Give the stream back by
-    /// [`release`](Self::release).
-    ///
-    /// # Errors
-    ///
-    /// As [`ensure_may_open`](Self::ensure_may_open).
-    pub fn open(&mut self) -> Result<u32> {
-        self.ensure_may_open()?;
-        let number = self.streams.highest.saturating_add(1);
-        self.streams.highest = number;
-        self.streams.insert(number, Standing::Held);
-        self.streams.unasked.insert(number);
-        Ok(number)
-    }
-
-    /// The host needs a stream no more. The stream goes with the last word of both sides, and the
-    /// last lent body.
-    pub fn release(&mut self, number: u32) {
-        if let Some(numbered) = self.streams.others.get_mut(&number)
-            && numbered.standing == Standing::Held
-        {
-            numbered.standing = Standing::Released;
-            self.streams.asked(number);
-            // It may have come to its end.
-            let _ = self.streams.get_mut(number);
-        }
-    }
-
-    /// A request for a stream has come.
-    pub(super) fn requested(&mut self, role: Role, is_extension: bool, bytes: &[u8]) -> Result<()> {
-        let asked = Request::of(is_extension, bytes).and_then(|request| {
-            self.streams.asked_for(request.number)?;
-            self.streams.ensure_ended()?;
-            Ok(request)
-        });
-        let request = match asked {
-            Ok(request) => request,
-            Err(error) => return Err(self.streams.first.sender.close(error).into()),
-        };
-        let number = request.number;
-        if let StreamLimit::Offered(limit) = self.streams.limit {
-            let asks_for_many = request.features & ASKS_FOR_MANY == ASKS_FOR_MANY
-                && role == Role::Both
-                // READY names a message, and no stream.
-                && request.gpus.is_empty();
-            // The first request decides: a stream that has the connection alone keeps it so.
-            self.streams.limit = match asks_for_many {
-                true => StreamLimit::Many(limit),
-                false => StreamLimit::One,
-            };
-            if asks_for_many {
-                self.say(&Control::Streams { limit }, None);
-            }
-        }
-        let has_place = match number {
-            0 => Ok(()),
-            _ => self
-                .ensure_serving()
-                .and_then(|()| self.streams.ensure_room()),
-        };
-        // Rules E1 and Q12: the client gets a text, and the connection lives.
-        let admitted = has_place.and_then(|()| request.ensure_served());
-        let Some(stream) = self.streams.get_mut(number) else {
-            return Ok(());
-        };
-        let is_refused = admitted.is_err();
-        stream.requested(role, is_extension, request, admitted)?;
-        if is_refused {
-            self.release(number);
-        }
-        Ok(())
-    }
-
-    /// Fails if the server takes no further request (rule S8).
-    fn ensure_serving(&self) -> Result<()> {
-        match &self.role {
-            SessionRole::Server(server) if server.is_going => Err(Error::new(
-                Status::Busy,
-                "the server takes no further stream on this connection: open another",
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// The server has said how many streams it takes.
-    pub(super) fn learn_limit(&mut self, limit: u32) -> Result<(), ProtocolError> {
-        match self.streams.limit {
-            StreamLimit::Offered(most) => {
-                self.streams.limit = StreamLimit::Many(limit.min(most));
-                Ok(())
-            }
-            StreamLimit::One | StreamLimit::Many(_) => Err(ProtocolError::new(
-                "S1",
-                "STREAMS message that this client did not ask for",
-            )),
         }
     }
 }
