@@ -59,8 +59,8 @@ pub(in crate::client) enum GetState {
     },
     /// A description is read. The stream has the poller.
     Reading(Box<Stream>, Rows),
-    /// No connection was reached.
-    Failed(Error),
+    /// No connection was reached. The thread still watches what would have told of it.
+    Failed(Error, Box<Poller>),
 }
 
 impl GetRequest {
@@ -114,11 +114,11 @@ impl GetRequest {
                 };
                 self.look()
             }
-            (Ok(_), _) => Err(not_asked()),
-            (Err(error), _) => {
-                self.state = GetState::Failed(error);
+            (Err(error), GetState::Reaching(reaching)) => {
+                self.state = GetState::Failed(error, reaching.into_poller());
                 Ok(true)
             }
+            _ => Err(not_asked()),
         }
     }
 
@@ -261,7 +261,7 @@ impl Request for GetRequest {
             GetState::Reaching(_) => self.ask(),
             GetState::Asked { .. } => self.look_for_schema(),
             GetState::Reading(..) => self.read(),
-            GetState::Failed(_) => Ok(true),
+            GetState::Failed(..) => Ok(true),
             _ => Err(not_asked()),
         }
     }
@@ -274,12 +274,13 @@ impl Request for GetRequest {
             } => Ok(poller.fd()),
             GetState::Reaching(reaching) => Ok(reaching.fd()),
             GetState::Reading(stream, _) => stream.fd(),
+            GetState::Failed(_, poller) => Ok(poller.fd()),
             _ => Err(not_asked()),
         }
     }
 
     fn take(&mut self) -> Result<Option<Answer>> {
-        if let GetState::Failed(error) = &self.state {
+        if let GetState::Failed(error, _) = &self.state {
             let error = error.clone();
             self.state = GetState::New;
             return self.lead_on(error).map(|()| None);

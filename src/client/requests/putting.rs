@@ -12,6 +12,7 @@ use crate::client::put::{AskedPut, WantedPut};
 use crate::client::redirects::Redirects;
 use crate::client::uris::KnownUri;
 use crate::client::{Answer, GetOptions, PutOptions};
+use crate::driver::polling::Poller;
 use crate::error::{Error, Result};
 use crate::proto::Timestamp;
 use crate::transport::Attempt;
@@ -40,8 +41,8 @@ pub(in crate::client) enum PutState {
     Reaching(Reaching),
     /// With whether the server has accepted, once it has answered.
     Asked(Box<AskedPut>, Option<Result<()>>),
-    /// No connection was reached.
-    Failed(Error),
+    /// No connection was reached. The thread still watches what would have told of it.
+    Failed(Error, Box<Poller>),
 }
 
 impl PutRequest {
@@ -68,21 +69,17 @@ impl PutRequest {
         };
         let cancel = Some(&self.cancel.0);
         let asked = reached.and_then(|it| self.wanted().ask_over(&self.client, it, cancel));
-        let asked = asked.and_then(|mut asked| {
-            if let PutState::Reaching(reaching) = std::mem::take(&mut self.state) {
+        match (asked, std::mem::take(&mut self.state)) {
+            (Ok(mut asked), PutState::Reaching(reaching)) => {
                 asked.put.adopt(reaching.into_bare_poller())?;
-            }
-            Ok(asked)
-        });
-        match asked {
-            Ok(asked) => {
                 self.state = PutState::Asked(Box::new(asked), None);
                 self.look()
             }
-            Err(error) => {
-                self.state = PutState::Failed(error);
+            (Err(error), PutState::Reaching(reaching)) => {
+                self.state = PutState::Failed(error, reaching.into_poller());
                 Ok(true)
             }
+            _ => Err(not_asked()),
         }
     }
 
@@ -126,7 +123,7 @@ impl Request for PutRequest {
                 };
                 Ok(true)
             }
-            PutState::Failed(_) => Ok(true),
+            PutState::Failed(..) => Ok(true),
             PutState::New => Err(not_asked()),
         }
     }
@@ -135,14 +132,15 @@ impl Request for PutRequest {
         match &mut self.state {
             PutState::Reaching(reaching) => Ok(reaching.fd()),
             PutState::Asked(asked, _) => asked.put.fd(),
-            PutState::New | PutState::Failed(_) => Err(not_asked()),
+            PutState::Failed(_, poller) => Ok(poller.fd()),
+            PutState::New => Err(not_asked()),
         }
     }
 
     fn take(&mut self) -> Result<Option<Answer>> {
         let ended = match std::mem::take(&mut self.state) {
             PutState::Asked(asked, Some(accepted)) => asked.end(accepted, self.cancel.1.as_ref()),
-            PutState::Failed(error) => Err(error),
+            PutState::Failed(error, _) => Err(error),
             _ => Err(not_asked()),
         };
         let ended = match ended {
