@@ -233,9 +233,9 @@ def idle(server: float, client: float, memory: float) -> Row:
 
 def test_idle_streams_are_judged_by_processor_and_memory() -> None:
     case = "tcp: 1,000 idle streams"
-    assert measured(Run(ABOUT, [idle(0.0005, 0.0005, 8 * KIB)]), case) == ("0.050 %; 8.0 KiB", True)
-    assert measured(Run(ABOUT, [idle(0.001, 0.0015, 8 * KIB)]), case)[1] is False
-    assert measured(Run(ABOUT, [idle(0.0, 0.0, 33 * KIB)]), case)[1] is False
+    assert measured(Run(ABOUT, [idle(0.0005, 0.0005, 4 * KIB)]), case) == ("0.050 %; 4.0 KiB", True)
+    assert measured(Run(ABOUT, [idle(0.001, 0.0015, 4 * KIB)]), case)[1] is False
+    assert measured(Run(ABOUT, [idle(0.0, 0.0, 5 * KIB)]), case)[1] is False
 
 
 def peak(op: str, server: float, client: float) -> Row:

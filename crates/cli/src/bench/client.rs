@@ -1,11 +1,13 @@
 //! The fetching process.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow};
-use dipc::client::{Client, ClientOptions};
+use anyhow::{Context as _, Result, anyhow, bail};
+use dipc::client::{Answer, Client, ClientOptions, GetOptions, Stream};
+use dipc::proto::Verb;
 use dipc::transport::TlsOptions;
 
 use super::case::{Case, Op};
@@ -44,6 +46,20 @@ pub fn new_client(case: &Case) -> Result<Client> {
     client_with(case, certificate::of_client(case.certificate.as_deref()))
 }
 
+/// Asks for a stream as a task does.
+pub async fn ask(
+    client: &Client,
+    uri: &str,
+    ticket: &[u8],
+    options: &GetOptions,
+) -> Result<Box<Stream>> {
+    let pending = client.start(Verb::Get, &[uri], ticket, options, None)?;
+    match poll_fn(|context| pending.poll_answer(context)).await? {
+        Answer::Stream(stream) => Ok(stream),
+        _ => bail!("the answer is of another verb"),
+    }
+}
+
 /// A client that shares what is known of TLS with others.
 pub fn client_with(case: &Case, tls: Arc<TlsOptions>) -> Result<Client> {
     let options = ClientOptions {
@@ -51,8 +67,8 @@ pub fn client_with(case: &Case, tls: Arc<TlsOptions>) -> Result<Client> {
         max_idle: usize::try_from(case.streams).unwrap_or(usize::MAX),
         settings: crate::settings(&case.settings)?,
         tls,
-        // The streams of open share connections.
-        connections: (case.op == Op::Open).then_some(8),
+        // Streams of event loops and tasks share connections.
+        connections: matches!(case.op, Op::Open | Op::Idle).then_some(8),
         ..ClientOptions::default()
     };
     Ok(Client::new(options)?)

@@ -7,7 +7,8 @@ use anyhow::{Result, bail};
 use dipc::arrow::stream::ArrayReader as _;
 
 use super::case::Case;
-use super::client::new_client;
+use super::client::{ask, new_client};
+use super::flight;
 use super::message::{Outcome, Ready, Usage};
 use super::server::{TABLE, WARM_UP};
 use super::worker::Parent;
@@ -18,6 +19,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// Opens the streams, and takes one batch from each. Then the windows are full, and the server
 /// pauses.
 pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
+    let runtime = flight::runtime()?;
     let client = new_client(case)?;
     let options = case.get_options();
     if !case.cold {
@@ -32,7 +34,8 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     let before = Usage::now()?;
     let mut streams = Vec::new();
     for _ in 0..case.streams {
-        let mut stream = client.get(&[&ready.uri], TABLE, &options, None)?;
+        // As in an event loop: the streams share a connection.
+        let mut stream = runtime.block_on(ask(&client, &ready.uri, TABLE, &options))?;
         if stream.next()?.is_none() {
             bail!("the server's table has no batches");
         }

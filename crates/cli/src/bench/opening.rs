@@ -7,20 +7,19 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use arrow_flight::flight_service_client::FlightServiceClient;
 use dipc::arrow::OwnedDeviceArray;
 use dipc::arrow::stream::ArrayReader as _;
 use dipc::arrow::{batch_from_c, schema_from_c};
-use dipc::client::{Answer, Client, GetOptions, NextBatch, Stream};
-use dipc::proto::Verb;
+use dipc::client::{Client, GetOptions, NextBatch, Stream};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
 use super::case::Case;
-use super::client::new_client;
+use super::client::{ask, new_client};
 use super::flight;
 use super::message::{Opened, Opening, Outcome, Ready, Usage};
 use super::server::TABLE;
@@ -115,11 +114,7 @@ struct Asking {
 
 impl Asking {
     async fn open(&self) -> Result<Box<Stream>> {
-        let pending = (self.client).start(Verb::Get, &[&*self.uri], TABLE, &self.options, None)?;
-        match poll_fn(|context| pending.poll_answer(context)).await? {
-            Answer::Stream(stream) => Ok(stream),
-            _ => bail!("the answer is of another verb"),
-        }
+        ask(&self.client, &self.uri, TABLE, &self.options).await
     }
 }
 
