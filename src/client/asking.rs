@@ -124,7 +124,8 @@ impl ClientCore {
     ) -> Result<AskedStream> {
         let attempt = Attempt::new(cancel.cloned());
         let shares = (wanted.may_share(), None);
-        let reached = self.connections(wanted.uris, shares, wanted.options, &attempt);
+        let options = (wanted.options, wanted.due);
+        let reached = self.connections(wanted.uris, shares, options, &attempt);
         let mut asked = self.ask_over(wanted, attempt.block_on(reached)?)?;
         asked.settle(cancel);
         Ok(asked)

@@ -86,13 +86,13 @@ impl ClientCore {
         &self,
         uris: &[KnownUri],
         (shares, opener): (bool, Option<Opener>),
-        options: &GetOptions,
+        (options, due): (&GetOptions, Option<Timestamp>),
         attempt: &Attempt,
     ) -> Result<Reached> {
         let (metadata, data) = sides(uris)?;
         let key = key_of(uris, options)?;
         let mut start = clock::now();
-        let dial = dial(options);
+        let dial = dial(options, due);
         let shared = (key.as_ref()).filter(|_| shares && may_share(metadata, options.connections));
         let way = Way {
             opener,
@@ -177,10 +177,10 @@ impl ClientCore {
         self.options.connections.filter(|_| is_kept)
     }
 
-    /// Rings the bell when a request with these options has waited for its connection for as long
-    /// as it may: that time.
-    pub(super) fn ring_late(&self, options: &GetOptions, bell: &Arc<Bell>) -> Timestamp {
-        let late = clock::after(dial(options).connect().time());
+    /// Rings the bell when a request has waited for its connection for as long as it may: that
+    /// time.
+    pub(super) fn ring_late(&self, dial: &DialOptions, bell: &Arc<Bell>) -> Timestamp {
+        let late = clock::after(dial.connect().time());
         self.io.call_at(late, Arc::downgrade(bell) as Weak<Bell>);
         late
     }
@@ -209,7 +209,10 @@ impl ClientCore {
         let until = Instant::now() + dial.connect().time();
         let place = match (way.opener, way.opens) {
             (Some(opener), _) => SharedPlace::Opener(opener),
-            (None, true) => self.shared.place(key, most, until, attempt).await?,
+            (None, true) => {
+                let place = self.shared.place(key, most, until, attempt).await;
+                place.map_err(|error| dial.explain(error))?
+            }
             (None, false) => match self.shared.guest(key) {
                 Some(guest) => SharedPlace::Guest(guest),
                 None => SharedPlace::Alone,
@@ -246,7 +249,7 @@ impl ClientCore {
     pub(super) async fn connection(
         &self,
         uri: &KnownUri,
-        options: &PutOptions,
+        (options, due): (&PutOptions, Option<Timestamp>),
         answers: Option<u64>,
         attempt: &Attempt,
     ) -> Result<Reached> {
@@ -258,7 +261,7 @@ impl ClientCore {
         let key = (Arc::clone(&uri.name), kind);
         let dial = DialOptions {
             connect_timeout: options.connect_timeout,
-            deadline: options.deadline,
+            deadline: options.deadline.zip(due),
             unexpected_bytes: answers.unwrap_or(0),
             kind,
         };
@@ -481,7 +484,7 @@ pub(super) fn sides(uris: &[KnownUri]) -> Result<(&KnownUri, Option<&KnownUri>)>
 /// As [`sides`].
 pub(super) fn key_of(uris: &[KnownUri], options: &GetOptions) -> Result<Option<ConnectionKey>> {
     let (metadata, data) = sides(uris)?;
-    let key = || (Arc::clone(&metadata.name), dial(options).kind);
+    let key = || (Arc::clone(&metadata.name), kind_of(options));
     Ok(data.is_none().then(key))
 }
 
@@ -500,50 +503,55 @@ fn may_share(uri: &KnownUri, sockets: u16) -> bool {
     sockets == 1 && uri.uri.extension && !uri.uri.is_bare
 }
 
+/// What is left of a deadline is rounded to a multiple of this.
+const ROUND: Duration = Duration::from_millis(10);
+
 /// What a new connection is made with.
 pub(super) struct DialOptions {
     connect_timeout: Duration,
-    /// Of the whole stream.
-    deadline: Option<Duration>,
+    /// Of the whole stream, and when it ends.
+    deadline: Option<(Duration, Timestamp)>,
     unexpected_bytes: u64,
     pub(super) kind: ConnectionKind,
 }
 
-pub(super) fn dial(options: &GetOptions) -> DialOptions {
+fn kind_of(options: &GetOptions) -> ConnectionKind {
+    ConnectionKind {
+        sockets: options.connections,
+        checksums: options.checksums,
+    }
+}
+
+/// `due`: when the deadline of the options ends.
+pub(super) fn dial(options: &GetOptions, due: Option<Timestamp>) -> DialOptions {
     DialOptions {
         connect_timeout: options.connect_timeout,
-        deadline: options.deadline,
+        deadline: options.deadline.zip(due),
         unexpected_bytes: options.window.bytes,
-        kind: ConnectionKind {
-            sockets: options.connections,
-            checksums: options.checksums,
-        },
+        kind: kind_of(options),
     }
 }
 
 impl DialOptions {
     fn connect(&self) -> ConnectOptions {
+        // Up to a round number, for texts.
+        let rounded = |time: Duration| {
+            let steps = time.as_nanos().div_ceil(ROUND.as_nanos());
+            ROUND.saturating_mul(u32::try_from(steps).unwrap_or(u32::MAX))
+        };
+        let left = self.deadline.map(|(_, due)| rounded(clock::until(due)));
         ConnectOptions {
-            timeout: self.time(),
+            timeout: self.connect_timeout.min(left.unwrap_or(Duration::MAX)),
             connections: self.kind.sockets,
             checksums: self.kind.checksums,
         }
     }
 
-    /// The time for a connection.
-    fn time(&self) -> Duration {
-        self.earlier_deadline().unwrap_or(self.connect_timeout)
-    }
-
-    fn earlier_deadline(&self) -> Option<Duration> {
-        self.deadline
-            .filter(|deadline| *deadline < self.connect_timeout)
-    }
-
     /// A time-out that the deadline has set names it.
-    fn explain(&self, error: Error) -> Error {
-        match (error.status(), self.earlier_deadline()) {
-            (Status::Timeout, Some(deadline)) => error.context(format_args!(
+    pub(super) fn explain(&self, error: Error) -> Error {
+        let is_late = |&(_, due): &(Duration, Timestamp)| clock::now() >= due;
+        match (error.status(), self.deadline.filter(is_late)) {
+            (Status::Timeout, Some((deadline, _))) => error.context(format_args!(
                 "the stream has not begun within its deadline of {deadline:?}"
             )),
             _ => error,

@@ -27,7 +27,7 @@ pub(super) struct Wanted<'a> {
     pub(super) options: &'a GetOptions,
     /// GPUs in whose memory the server may lend bodies.
     gpus: Vec<[u8; UUID_BYTES]>,
-    due: Option<Timestamp>,
+    pub(super) due: Option<Timestamp>,
 }
 
 impl<'a> Wanted<'a> {

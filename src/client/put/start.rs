@@ -64,7 +64,8 @@ impl WantedPut<'_> {
     ) -> Result<AskedPut> {
         let attempt = Attempt::new(cancel.cloned());
         let window = self.answers.map(|answers| answers.window.bytes);
-        let reached = client.connection(self.uri, self.options, window, &attempt);
+        let options = (self.options, self.due);
+        let reached = client.connection(self.uri, options, window, &attempt);
         self.ask_over(client, attempt.block_on(reached)?, cancel)
     }
 

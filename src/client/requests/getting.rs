@@ -11,7 +11,7 @@ use crate::arrow::stream::ArrayReader;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::client::asking::Begun;
-use crate::client::core::ClientCore;
+use crate::client::core::{ClientCore, dial};
 use crate::client::getting::{AskedStream, Wanted};
 use crate::client::redirects::Redirects;
 use crate::client::sharing::{Opener, not_opened};
@@ -85,9 +85,10 @@ impl GetRequest {
         };
         let shares = (may_share, opener);
         let (client, uris) = (Arc::clone(&self.client), Arc::clone(&self.uris));
-        let options = self.options.clone();
+        let (options, due) = (self.options.clone(), self.due);
         let reach = async move |attempt: Arc<Attempt>| {
-            client.connections(&uris, shares, &options, &attempt).await
+            let options = (&options, due);
+            client.connections(&uris, shares, options, &attempt).await
         };
         self.state = GetState::Reaching(Reaching::new(&self.cancel.0, reach)?);
         Ok(())
@@ -232,13 +233,15 @@ impl Request for GetRequest {
                 };
                 (state, Start::Asked)
             }
-            (Begun::Later, GetState::Queued(until)) if clock::now() >= *until => {
-                return Err(not_opened());
+            // Nor does it begin to open one of its own then.
+            (_, GetState::Queued(until)) if clock::now() >= *until => {
+                return Err(dial(&self.options, self.due).explain(not_opened()));
             }
             (Begun::Later, GetState::Queued(_)) => return Ok(Start::Later),
             (Begun::Later, _) => match later {
                 Some(later) => {
-                    let until = self.client.ring_late(&self.options, later);
+                    let dial = dial(&self.options, self.due);
+                    let until = self.client.ring_late(&dial, later);
                     (GetState::Queued(until), Start::Later)
                 }
                 None => return Ok(Start::Later),

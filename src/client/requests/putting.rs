@@ -105,8 +105,10 @@ impl Request for PutRequest {
             self.options.clone(),
         );
         let answers = self.answers.as_ref().map(|answers| answers.window.bytes);
+        let due = self.due;
         let reach = async move |attempt: Arc<Attempt>| {
-            client.connection(&uri, &options, answers, &attempt).await
+            let options = (&options, due);
+            client.connection(&uri, options, answers, &attempt).await
         };
         self.state = PutState::Reaching(Reaching::new(&self.cancel.0, reach)?);
         Ok(())
