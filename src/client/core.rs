@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::alone::{AloneConnections, AlonePlace};
 use super::ids::StreamIds;
 use super::pool::{ConnectionKind, IdleConnection, Pool};
-use super::sharing::{Opener, SharedConnections, SharedPlace};
+use super::sharing::{Opener, SharedConnections, SharedPlace, not_opened};
 use super::uris::{KnownUri, KnownUris};
 use super::{ClientOptions, GetOptions, PutOptions};
 use crate::driver::bell::Bell;
@@ -313,6 +313,7 @@ impl ClientCore {
         place: Option<AlonePlace>,
         attempt: &Attempt,
     ) -> Result<Turner<End>> {
+        options.ensure_time()?;
         let transport = transport::by_scheme(&uri.scheme)?;
         let link_options = LinkOptions {
             connect: options.connect(),
@@ -544,6 +545,14 @@ impl DialOptions {
             timeout: self.connect_timeout.min(left.unwrap_or(Duration::MAX)),
             connections: self.kind.sockets,
             checksums: self.kind.checksums,
+        }
+    }
+
+    /// Fails when the deadline has passed: another stream's connection was waited for.
+    fn ensure_time(&self) -> Result<()> {
+        match self.deadline {
+            Some((_, due)) if clock::now() >= due => Err(self.explain(not_opened())),
+            _ => Ok(()),
         }
     }
 
