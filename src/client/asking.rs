@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::busy::Tries;
-use super::core::{AtOnce, ClientCore, Reached, key_of, sides};
+use super::core::{AtOnce, ClientCore, Reached};
+use super::dial::{key_of, sides};
 use super::getting::{AskedStream, Wanted};
-use super::sharing::Opener;
 use super::uris::{KnownUri, MOST_KNOWN};
 use super::{GetOptions, Stream};
 use crate::cancel::Cancel;
@@ -138,23 +138,23 @@ impl ClientCore {
         wanted: &Wanted<'_>,
         bell: &Arc<Bell>,
         later: Option<&Arc<Bell>>,
-    ) -> Result<Begun> {
+    ) -> Result<AtOnce<Box<AskedStream>>> {
         let (metadata, _) = sides(wanted.uris)?;
         let key = key_of(wanted.uris, wanted.options)?;
         let Some(key) = key.filter(|_| wanted.may_share()) else {
-            return Ok(Begun::Elsewhere(None));
+            return Ok(AtOnce::Elsewhere);
         };
         let mut reached = match self.reach_at_once(metadata, key, wanted.options, later)? {
-            AtOnce::Reached(reached) => reached,
-            AtOnce::Later => return Ok(Begun::Later),
-            AtOnce::Opens(opener) => return Ok(Begun::Elsewhere(Some(opener))),
-            AtOnce::Elsewhere => return Ok(Begun::Elsewhere(None)),
+            AtOnce::Done(reached) => reached,
+            AtOnce::Later => return Ok(AtOnce::Later),
+            AtOnce::Opens(opener) => return Ok(AtOnce::Opens(opener)),
+            AtOnce::Elsewhere => return Ok(AtOnce::Elsewhere),
         };
         // Before the answer can come.
         (reached.connections.metadata).set_bell(Some(Arc::clone(bell)));
         let mut asked = self.ask_over(wanted, reached)?;
         asked.fetch.is_rung_by(bell);
-        Ok(Begun::Asked(Box::new(asked)))
+        Ok(AtOnce::Done(Box::new(asked)))
     }
 
     /// Asks for a stream over these connections.
@@ -204,15 +204,6 @@ impl ClientCore {
             }
         }
     }
-}
-
-/// How far a request comes that does not wait.
-pub(super) enum Begun {
-    Asked(Box<AskedStream>),
-    /// Another stream opens the connection that this one is to share.
-    Later,
-    /// It shares none that is open. Others may wait for the one that it opens.
-    Elsewhere(Option<Opener>),
 }
 
 /// A second request for a stream, after its bodies on a GPU could not be opened.

@@ -8,9 +8,10 @@ use foldhash::HashSet;
 use parking_lot::Mutex;
 
 use super::alone::{AloneConnections, AlonePlace};
+use super::dial::{DialOptions, key_of, may_share, sides};
 use super::ids::StreamIds;
-use super::pool::{ConnectionKind, IdleConnection, Pool};
-use super::sharing::{Opener, SharedConnections, SharedPlace, not_opened};
+use super::pool::{ConnectionKey, IdleConnection, Pool};
+use super::sharing::{Opener, SharedConnections, SharedPlace};
 use super::uris::{KnownUri, KnownUris};
 use super::{ClientOptions, GetOptions, PutOptions};
 use crate::driver::bell::Bell;
@@ -20,19 +21,14 @@ use crate::driver::end::{End, EndLink};
 use crate::driver::fetch::{Connections, Fetch};
 use crate::driver::io::{IoThread, Source};
 use crate::driver::turning::Turner;
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::{AnswerLimit, Timestamp, Uri};
-use crate::transport::{
-    self, AccessOptions, Attempt, ConnectOptions, LinkOptions, ReceivingOptions, checked,
-};
+use crate::transport::{self, AccessOptions, Attempt, LinkOptions, ReceivingOptions, checked};
 
 /// How long a connection is idle before the I/O thread watches it. Mostly the next stream comes
 /// earlier, which saves system calls.
 const UNWATCHED: Duration = Duration::from_millis(100);
-
-/// The key of an idle connection: the URI and the kind.
-pub(super) type ConnectionKey = (Arc<str>, ConnectionKind);
 
 pub(super) struct ClientCore {
     pub(super) options: ClientOptions,
@@ -92,7 +88,7 @@ impl ClientCore {
         let (metadata, data) = sides(uris)?;
         let key = key_of(uris, options)?;
         let mut start = clock::now();
-        let dial = dial(options, due);
+        let dial = DialOptions::of_get(options, due);
         let shared = (key.as_ref()).filter(|_| shares && may_share(metadata, options.connections));
         let way = Way {
             opener,
@@ -132,8 +128,8 @@ impl ClientCore {
         })
     }
 
-    /// Where a stream goes that shares a connection, as far as that is known without a wait. `later`
-    /// rings when there is more to know.
+    /// Where a stream goes that shares a connection, as far as that is known without a wait.
+    /// `later` rings when there is more to know.
     ///
     /// # Errors
     ///
@@ -144,7 +140,7 @@ impl ClientCore {
         key: ConnectionKey,
         options: &GetOptions,
         later: Option<&Arc<Bell>>,
-    ) -> Result<AtOnce> {
+    ) -> Result<AtOnce<Reached>> {
         let most = self.most_connections();
         let Some(most) = most.filter(|_| may_share(uri, options.connections)) else {
             return Ok(AtOnce::Elsewhere);
@@ -156,7 +152,7 @@ impl ClientCore {
             Some(SharedPlace::Alone) => return Ok(AtOnce::Elsewhere),
             None => return Ok(AtOnce::Later),
         };
-        Ok(AtOnce::Reached(Reached {
+        Ok(AtOnce::Done(Reached {
             connections: Connections {
                 metadata: guest,
                 data: None,
@@ -254,17 +250,8 @@ impl ClientCore {
         attempt: &Attempt,
     ) -> Result<Reached> {
         let start = clock::now();
-        let kind = ConnectionKind {
-            sockets: options.connections,
-            checksums: options.checksums,
-        };
-        let key = (Arc::clone(&uri.name), kind);
-        let dial = DialOptions {
-            connect_timeout: options.connect_timeout,
-            deadline: options.deadline.zip(due),
-            unexpected_bytes: answers.unwrap_or(0),
-            kind,
-        };
+        let dial = DialOptions::of_put(options, due, answers);
+        let key = (Arc::clone(&uri.name), dial.kind);
         let (turner, is_reused, opener) = match may_share(uri, options.connections) {
             true => {
                 let way = Way {
@@ -454,39 +441,16 @@ pub(super) struct Reached {
     pub(super) opener: Option<Opener>,
 }
 
-/// Where a stream goes that shares a connection.
-pub(super) enum AtOnce {
-    Reached(Reached),
+/// How far a stream comes without a wait that is to share a connection.
+pub(super) enum AtOnce<T> {
+    /// On a connection that is open.
+    Done(T),
     /// Another stream opens the connection.
     Later,
     /// It opens the connection, for which others wait from now on.
     Opens(Opener),
-    /// It shares none that is open.
+    /// It shares none.
     Elsewhere,
-}
-
-/// The URI for metadata, and one for bodies if that is another.
-///
-/// # Errors
-///
-/// `InvalidArgument`.
-pub(super) fn sides(uris: &[KnownUri]) -> Result<(&KnownUri, Option<&KnownUri>)> {
-    match uris {
-        [metadata] => Ok((metadata, None)),
-        [metadata, data] => Ok((metadata, Some(data))),
-        _ => Err(Error::invalid_argument("a stream has one URI, or two")),
-    }
-}
-
-/// What the connection of a stream is kept by.
-///
-/// # Errors
-///
-/// As [`sides`].
-pub(super) fn key_of(uris: &[KnownUri], options: &GetOptions) -> Result<Option<ConnectionKey>> {
-    let (metadata, data) = sides(uris)?;
-    let key = || (Arc::clone(&metadata.name), kind_of(options));
-    Ok(data.is_none().then(key))
 }
 
 /// How a stream goes to its server.
@@ -497,75 +461,6 @@ struct Way {
     shares: bool,
     /// It may be the first on a connection that streams share.
     opens: bool,
-}
-
-/// Whether streams to the server at this URI, with so many sockets each, may share connections.
-fn may_share(uri: &KnownUri, sockets: u16) -> bool {
-    sockets == 1 && uri.uri.extension && !uri.uri.is_bare
-}
-
-/// What is left of a deadline is rounded to a multiple of this.
-const ROUND: Duration = Duration::from_millis(10);
-
-/// What a new connection is made with.
-pub(super) struct DialOptions {
-    connect_timeout: Duration,
-    /// Of the whole stream, and when it ends.
-    deadline: Option<(Duration, Timestamp)>,
-    unexpected_bytes: u64,
-    pub(super) kind: ConnectionKind,
-}
-
-fn kind_of(options: &GetOptions) -> ConnectionKind {
-    ConnectionKind {
-        sockets: options.connections,
-        checksums: options.checksums,
-    }
-}
-
-/// `due`: when the deadline of the options ends.
-pub(super) fn dial(options: &GetOptions, due: Option<Timestamp>) -> DialOptions {
-    DialOptions {
-        connect_timeout: options.connect_timeout,
-        deadline: options.deadline.zip(due),
-        unexpected_bytes: options.window.bytes,
-        kind: kind_of(options),
-    }
-}
-
-impl DialOptions {
-    fn connect(&self) -> ConnectOptions {
-        // Up to a round number, for texts.
-        let rounded = |time: Duration| {
-            let steps = time.as_nanos().div_ceil(ROUND.as_nanos());
-            ROUND.saturating_mul(u32::try_from(steps).unwrap_or(u32::MAX))
-        };
-        let left = self.deadline.map(|(_, due)| rounded(clock::until(due)));
-        ConnectOptions {
-            timeout: self.connect_timeout.min(left.unwrap_or(Duration::MAX)),
-            connections: self.kind.sockets,
-            checksums: self.kind.checksums,
-        }
-    }
-
-    /// Fails when the deadline has passed: another stream's connection was waited for.
-    fn ensure_time(&self) -> Result<()> {
-        match self.deadline {
-            Some((_, due)) if clock::now() >= due => Err(self.explain(not_opened())),
-            _ => Ok(()),
-        }
-    }
-
-    /// A time-out that the deadline has set names it.
-    pub(super) fn explain(&self, error: Error) -> Error {
-        let is_late = |&(_, due): &(Duration, Timestamp)| clock::now() >= due;
-        match (error.status(), self.deadline.filter(is_late)) {
-            (Status::Timeout, Some((deadline, _))) => error.context(format_args!(
-                "the stream has not begun within its deadline of {deadline:?}"
-            )),
-            _ => error,
-        }
-    }
 }
 
 /// # Errors

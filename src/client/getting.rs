@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::{ClientCore, ConnectionKey, end, sides};
+use super::core::{ClientCore, end};
+use super::dial::sides;
+use super::pool::ConnectionKey;
 use super::sharing::Opener;
 use super::uris::KnownUri;
 use super::{GetOptions, SILENCE_TIMEOUT, Stream};

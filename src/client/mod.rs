@@ -5,6 +5,7 @@ mod asking;
 mod async_streams;
 mod busy;
 mod core;
+mod dial;
 mod getting;
 mod ids;
 mod options;

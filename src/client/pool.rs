@@ -37,6 +37,9 @@ pub(super) struct ConnectionKind {
     pub checksums: bool,
 }
 
+/// The key of an idle connection: the URI and the kind.
+pub(super) type ConnectionKey = (Arc<str>, ConnectionKind);
+
 /// An idle connection.
 pub(super) enum IdleConnection {
     /// The pool owns the connection, and no thread watches it.

@@ -12,7 +12,7 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 
-use super::core::ConnectionKey;
+use super::pool::ConnectionKey;
 use crate::driver::bell::Bell;
 use crate::driver::clock;
 use crate::driver::end::{End, EndLink};
@@ -48,20 +48,20 @@ enum Opening {
     #[default]
     Possible,
     /// A stream asks its server for many. Others wait for the answer.
-    UnderWay(Told),
+    UnderWay(Waiters),
     /// The server took one stream at a time, when it was asked at this time.
     Refused(Timestamp),
 }
 
 /// Who is told when there may be a place.
 #[derive(Debug, Default)]
-struct Told {
+struct Waiters {
     /// Readable then. Made for the first who sleeps on it.
     event: Option<Arc<OwnedFd>>,
     bells: Vec<Arc<Bell>>,
 }
 
-impl Told {
+impl Waiters {
     fn event(&mut self) -> Result<Arc<OwnedFd>> {
         if let Some(event) = &self.event {
             return Ok(Arc::clone(event));
@@ -113,7 +113,7 @@ impl SharedConnections {
         attempt: &Attempt,
     ) -> Result<SharedPlace> {
         loop {
-            let told = match self.look(key, most, Told::event)? {
+            let told = match self.look(key, most, Waiters::event)? {
                 Ok(place) => return Ok(place),
                 Err(told) => told,
             };
@@ -135,7 +135,7 @@ impl SharedConnections {
         most: usize,
         later: Option<&Arc<Bell>>,
     ) -> Result<Option<SharedPlace>> {
-        let wait = |told: &mut Told| {
+        let wait = |told: &mut Waiters| {
             told.bells.extend(later.cloned());
             Ok(())
         };
@@ -147,7 +147,7 @@ impl SharedConnections {
         self: &Arc<Self>,
         key: &ConnectionKey,
         most: usize,
-        wait: impl FnOnce(&mut Told) -> Result<T>,
+        wait: impl FnOnce(&mut Waiters) -> Result<T>,
     ) -> Result<Result<SharedPlace, T>> {
         let mut servers = self.servers.lock();
         let server = servers.entry(key.clone()).or_default();
@@ -158,7 +158,7 @@ impl SharedConnections {
             Opening::Refused(_) => Ok(Ok(SharedPlace::Alone)),
             Opening::Possible if server.links.len() >= most => Err(full(most)),
             Opening::Possible => {
-                server.opening = Opening::UnderWay(Told::default());
+                server.opening = Opening::UnderWay(Waiters::default());
                 Ok(Ok(SharedPlace::Opener(Opener {
                     shared: Arc::clone(self),
                     key: key.clone(),

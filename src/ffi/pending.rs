@@ -40,8 +40,8 @@ impl dipc_pending {
 
 /// dipc_client_get(), dipc_client_list() or dipc_client_describe() without a wait, for event loops.
 /// On a connection that is open and that streams share, this call asks. Otherwise, and for a
-/// description, one thread of the client connects, and waits for the answers of all servers, however
-/// many there are: one that is silent holds up no other.
+/// description, one thread of the client connects, and waits for the answers of all servers,
+/// however many there are: one that is silent holds up no other.
 ///
 /// @param client                Client.
 /// @param verb                  DIPC_VERB_GET, DIPC_VERB_LIST or DIPC_VERB_DESCRIBE.

@@ -67,7 +67,8 @@ impl Address {
     }
 
     /// The addresses that the host's name stands for: at least one. A thread looks names up, which
-    /// is left alone at the end of `timeout` or with the attempt: the look-up cannot be interrupted.
+    /// is left alone at the end of `timeout` or with the attempt: the look-up cannot be
+    /// interrupted.
     /// Errors: `Unreachable` when there is no such name or interface, `InvalidUri` for an address
     /// of a link without its interface, `Timeout`, `Cancelled` by the token.
     pub async fn resolve(&self, timeout: Duration, attempt: &Attempt) -> Result<Vec<SocketAddr>> {

@@ -495,8 +495,8 @@ fn the_host_decides_about_each_stream() {
     }
 }
 
-/// Promise of `Pending::poll_answer` and `Stream::wake`: tasks on a shared connection, also while one
-/// of them opens the connection, are woken, and take no descriptor.
+/// Promise of `Pending::poll_answer` and `Stream::wake`: tasks on a shared connection, also while
+/// one of them opens the connection, are woken, and take no descriptor.
 #[test]
 fn tasks_need_no_descriptor() {
     in_child("sharing::child_has_tasks");

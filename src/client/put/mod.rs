@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::core::{ClientCore, ConnectionKey};
+use super::core::ClientCore;
+use super::pool::ConnectionKey;
 use crate::arrow::stream::{ArrayReader as _, DeviceStreamReader};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;

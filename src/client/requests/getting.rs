@@ -10,8 +10,8 @@ use crate::arrow::description::{Description, MAX_ENDPOINTS};
 use crate::arrow::stream::ArrayReader;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
-use crate::client::asking::Begun;
-use crate::client::core::{ClientCore, dial};
+use crate::client::core::{AtOnce, ClientCore};
+use crate::client::dial::DialOptions;
 use crate::client::getting::{AskedStream, Wanted};
 use crate::client::redirects::Redirects;
 use crate::client::sharing::{Opener, not_opened};
@@ -225,7 +225,7 @@ impl Request for GetRequest {
         }
         let begun = self.client.begin_at_once(&self.wanted()?, bell, later)?;
         let (state, start) = match (begun, &self.state) {
-            (Begun::Asked(asked), _) => {
+            (AtOnce::Done(asked), _) => {
                 let state = GetState::Asked {
                     asked,
                     poller: None,
@@ -235,19 +235,19 @@ impl Request for GetRequest {
             }
             // Nor does it begin to open one of its own then.
             (_, GetState::Queued(until)) if clock::now() >= *until => {
-                return Err(dial(&self.options, self.due).explain(not_opened()));
+                return Err(DialOptions::of_get(&self.options, self.due).explain(not_opened()));
             }
-            (Begun::Later, GetState::Queued(_)) => return Ok(Start::Later),
-            (Begun::Later, _) => match later {
+            (AtOnce::Later, GetState::Queued(_)) => return Ok(Start::Later),
+            (AtOnce::Later, _) => match later {
                 Some(later) => {
-                    let dial = dial(&self.options, self.due);
+                    let dial = DialOptions::of_get(&self.options, self.due);
                     let until = self.client.ring_late(&dial, later);
                     (GetState::Queued(until), Start::Later)
                 }
                 None => return Ok(Start::Later),
             },
-            (Begun::Elsewhere(Some(opener)), _) => (GetState::Opening(opener), Start::Elsewhere),
-            (Begun::Elsewhere(None), _) => (GetState::New, Start::Elsewhere),
+            (AtOnce::Opens(opener), _) => (GetState::Opening(opener), Start::Elsewhere),
+            (AtOnce::Elsewhere, _) => (GetState::New, Start::Elsewhere),
         };
         self.state = state;
         Ok(start)

@@ -9,7 +9,8 @@ use crate::driver::polling::Poller;
 use crate::transport::Watched;
 
 impl Fetch {
-    /// The connection has another stream, which may read what this one waits for: then `bell` rings.
+    /// The connection has another stream, which may read what this one waits for: then `bell`
+    /// rings.
     pub fn share(&mut self, bell: Arc<Bell>) {
         let connection = &mut self.connections.metadata;
         connection.set_bell(Some(Arc::clone(&bell)));

@@ -12,9 +12,9 @@ use crate::proto::{
 const ASKS_FOR_MANY: u64 = FEATURE_STREAMS | FEATURE_RETURN;
 
 impl<P, K, B> Session<P, K, B> {
-    /// At a server: takes up to `limit` streams at once of a client that asks for many. At a client,
-    /// whose first request asks for many: has up to `limit` of them, and no more than the server
-    /// takes.
+    /// At a server: takes up to `limit` streams at once of a client that asks for many. At a
+    /// client, whose first request asks for many: has up to `limit` of them, and no more than the
+    /// server takes.
     pub fn offer_streams(&mut self, limit: u32) {
         if limit > 1 && self.streams.limit == StreamLimit::One {
             self.streams.limit = StreamLimit::Offered(limit);
@@ -64,7 +64,8 @@ impl<P, K, B> Session<P, K, B> {
         self.streams.all().any(SessionStream::is_needed)
     }
 
-    /// At a server: whether a stream is asked for, or one of the two sides has to say its last word.
+    /// At a server: whether a stream is asked for, or one of the two sides has to say its last
+    /// word.
     pub fn is_under_way(&self) -> bool {
         let all = self.streams.all();
         all.map(SessionStream::state).any(|state| {

@@ -1,0 +1,123 @@
+//! Where a client goes for a stream, with what connection, and how long that may take.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::pool::{ConnectionKey, ConnectionKind};
+use super::sharing::not_opened;
+use super::uris::KnownUri;
+use super::{GetOptions, PutOptions};
+use crate::driver::clock;
+use crate::error::{Error, Result, Status};
+use crate::proto::Timestamp;
+use crate::transport::ConnectOptions;
+
+/// The URI for metadata, and one for bodies if that is another.
+///
+/// # Errors
+///
+/// `InvalidArgument`.
+pub(super) fn sides(uris: &[KnownUri]) -> Result<(&KnownUri, Option<&KnownUri>)> {
+    match uris {
+        [metadata] => Ok((metadata, None)),
+        [metadata, data] => Ok((metadata, Some(data))),
+        _ => Err(Error::invalid_argument("a stream has one URI, or two")),
+    }
+}
+
+/// What the connection of a stream is kept by.
+///
+/// # Errors
+///
+/// As [`sides`].
+pub(super) fn key_of(uris: &[KnownUri], options: &GetOptions) -> Result<Option<ConnectionKey>> {
+    let (metadata, data) = sides(uris)?;
+    let key = || (Arc::clone(&metadata.name), kind_of(options));
+    Ok(data.is_none().then(key))
+}
+
+/// Whether streams to the server at this URI, with so many sockets each, may share connections.
+pub(super) fn may_share(uri: &KnownUri, sockets: u16) -> bool {
+    sockets == 1 && uri.uri.extension && !uri.uri.is_bare
+}
+
+/// What is left of a deadline is rounded to a multiple of this.
+const ROUND: Duration = Duration::from_millis(10);
+
+/// What a new connection is made with.
+pub(super) struct DialOptions {
+    connect_timeout: Duration,
+    /// Of the whole stream, and when it ends.
+    deadline: Option<(Duration, Timestamp)>,
+    pub(super) unexpected_bytes: u64,
+    pub(super) kind: ConnectionKind,
+}
+
+fn kind_of(options: &GetOptions) -> ConnectionKind {
+    ConnectionKind {
+        sockets: options.connections,
+        checksums: options.checksums,
+    }
+}
+
+impl DialOptions {
+    /// `due`: when the deadline of the options ends.
+    pub(super) fn of_get(options: &GetOptions, due: Option<Timestamp>) -> Self {
+        Self {
+            connect_timeout: options.connect_timeout,
+            deadline: options.deadline.zip(due),
+            unexpected_bytes: options.window.bytes,
+            kind: kind_of(options),
+        }
+    }
+
+    /// `answers`: the window in bytes of the stream that the server sends, of an exchange.
+    pub(super) fn of_put(
+        options: &PutOptions,
+        due: Option<Timestamp>,
+        answers: Option<u64>,
+    ) -> Self {
+        Self {
+            connect_timeout: options.connect_timeout,
+            deadline: options.deadline.zip(due),
+            unexpected_bytes: answers.unwrap_or(0),
+            kind: ConnectionKind {
+                sockets: options.connections,
+                checksums: options.checksums,
+            },
+        }
+    }
+
+    pub(super) fn connect(&self) -> ConnectOptions {
+        // Up to a round number, for texts.
+        let rounded = |time: Duration| {
+            let steps = time.as_nanos().div_ceil(ROUND.as_nanos());
+            ROUND.saturating_mul(u32::try_from(steps).unwrap_or(u32::MAX))
+        };
+        let left = self.deadline.map(|(_, due)| rounded(clock::until(due)));
+        ConnectOptions {
+            timeout: self.connect_timeout.min(left.unwrap_or(Duration::MAX)),
+            connections: self.kind.sockets,
+            checksums: self.kind.checksums,
+        }
+    }
+
+    /// Fails when the deadline has passed: another stream's connection was waited for.
+    pub(super) fn ensure_time(&self) -> Result<()> {
+        match self.deadline {
+            Some((_, due)) if clock::now() >= due => Err(self.explain(not_opened())),
+            _ => Ok(()),
+        }
+    }
+
+    /// A time-out that the deadline has set names it.
+    pub(super) fn explain(&self, error: Error) -> Error {
+        let is_late = |&(_, due): &(Duration, Timestamp)| clock::now() >= due;
+        match (error.status(), self.deadline.filter(is_late)) {
+            (Status::Timeout, Some((deadline, _))) => error.context(format_args!(
+                "the stream has not begun within its deadline of {deadline:?}"
+            )),
+            _ => error,
+        }
+    }
+}
