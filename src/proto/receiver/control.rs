@@ -218,6 +218,7 @@ impl<B> Receiver<B> {
         if side == Side::Metadata {
             self.over_on_wire = true;
         }
+        self.arrivals.end(self.config.first_seq, seq);
         if let Some(peer) = self.peer_mut(side) {
             peer.failed = true;
         }

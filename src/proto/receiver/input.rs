@@ -38,6 +38,7 @@ impl<B> Receiver<B> {
         body: InBody<'_, B>,
     ) -> Result<(), Error> {
         self.has_bodies = true;
+        self.arrivals.body();
         let result = self.body(now, tag, body);
         self.conclude(result)
     }
@@ -169,6 +170,7 @@ impl<B> Receiver<B> {
         let (prefix, bytes) = Prefix::split(message)?;
         if prefix.kind == PrefixKind::EndOfStream {
             self.over_on_wire = true;
+            self.arrivals.end(self.config.first_seq, prefix.seq);
             self.lower_stop(prefix.seq);
         }
         if self.state.is_broken() || self.beyond_stop(prefix.seq) {

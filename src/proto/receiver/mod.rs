@@ -1,5 +1,6 @@
 //! The consuming side of one stream.
 
+mod arrivals;
 mod bounds;
 mod control;
 mod credit;
@@ -18,6 +19,7 @@ use crate::proto::{
     Control, FEATURE_IN_PLACE, FEATURE_REPEAT, Header, HeaderKind, HeaderParser, Headers, Return,
     Span, StreamInfo, Timestamp, Verb,
 };
+use arrivals::Arrivals;
 use bounds::MessageBounds;
 use credit::CreditCount;
 use peer::StreamEnd;
@@ -61,6 +63,7 @@ pub struct Receiver<B> {
     ready_bytes: u64,
     credit: CreditCount,
     bounds: MessageBounds,
+    arrivals: Arrivals,
     /// A message is past the bounds: the stream fails at the end of the call.
     refused: Option<Error>,
     stop: Option<Stop>,
@@ -148,6 +151,7 @@ impl<B> Receiver<B> {
             ready_bytes: 0,
             credit: CreditCount::new(request.credit),
             bounds: MessageBounds::default(),
+            arrivals: Arrivals::default(),
             refused: None,
             stop: None,
             over_on_wire: false,
@@ -339,6 +343,12 @@ impl<B> Receiver<B> {
     /// true.
     pub fn is_whole(&self) -> bool {
         self.whole
+    }
+
+    /// Whether the sender has said its last word, every body has come, whoever wanted it, and the
+    /// answer that tells how lent bodies go back.
+    pub fn has_all_bodies(&self) -> bool {
+        self.arrivals.is_whole() && !self.metadata.is_unanswered()
     }
 
     /// The next message for a transport.

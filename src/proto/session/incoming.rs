@@ -400,6 +400,8 @@ impl<B> IncomingStream<B> {
         };
         match (is_unusable, is_last) {
             (true, _) => Rest::Unusable,
+            // Rule S3: bodies of a number that has ended would be of no stream.
+            (false, true) if is_one_of_many && !self.receiver.has_all_bodies() => Rest::More,
             (false, true) => Rest::Late,
             (false, false) => Rest::More,
         }

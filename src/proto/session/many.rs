@@ -134,12 +134,12 @@ impl<P, K, B> Session<P, K, B> {
     /// A request for a stream has come.
     pub(super) fn requested(&mut self, role: Role, is_extension: bool, bytes: &[u8]) -> Result<()> {
         let asked = Request::of(is_extension, bytes).and_then(|request| {
-            self.streams.asked_for(request.number)?;
+            let cancelled = self.streams.asked_for(request.number)?;
             self.streams.ensure_ended()?;
-            Ok(request)
+            Ok((request, cancelled))
         });
-        let request = match asked {
-            Ok(request) => request,
+        let (request, cancelled) = match asked {
+            Ok(asked) => asked,
             Err(error) => return Err(self.streams.first.sender.close(error).into()),
         };
         let number = request.number;
@@ -170,6 +170,9 @@ impl<P, K, B> Session<P, K, B> {
         };
         let is_refused = admitted.is_err();
         stream.requested(role, is_extension, request, admitted)?;
+        if let Some(cancel) = cancelled {
+            stream.sender.handle(&cancel)?;
+        }
         if is_refused {
             self.release(number);
         }
@@ -192,6 +195,12 @@ impl<P, K, B> Session<P, K, B> {
         match self.streams.limit {
             StreamLimit::Offered(most) => {
                 self.streams.limit = StreamLimit::Many(limit.min(most));
+                Ok(())
+            }
+            // The answer to the first request has overtaken it. The two sides would not number their
+            // next stream alike.
+            StreamLimit::One if !self.streams.is_ordered => {
+                self.role = SessionRole::Client { is_dismissed: true };
                 Ok(())
             }
             StreamLimit::One | StreamLimit::Many(_) => Err(ProtocolError::new(

@@ -262,15 +262,27 @@ impl<P, K, B> Session<P, K, B> {
                     Routed::Here(handled) => return Ok(handled),
                     Routed::Stream(control) => control,
                 };
-                match self.streams.at(number)? {
+                if self.streams.keep_early_cancel(number, &control)? {
+                    return Ok(Handled::Done);
+                }
+                // What the peer was lent outlives the stream.
+                let is_late =
+                    self.streams.is_late(number) && !matches!(control, Control::Return { .. });
+                match self.streams.at(number)?.filter(|_| !is_late) {
                     Some(stream) => stream.handle_control(now, control, held)?,
-                    None => ensure_may_be_late(number, &control)?,
+                    None => {
+                        let message = StreamMessage::Control(Box::new(control));
+                        self.ensure_may_be_late(number, &message)?;
+                    }
                 }
                 return Ok(Handled::Done);
             }
         };
-        let is_many = self.is_many();
-        let stream = (self.streams.at(number)?).ok_or_else(|| ended(number))?;
+        let (is_many, is_late) = (self.is_many(), self.streams.is_late(number));
+        let Some(stream) = self.streams.at(number)?.filter(|_| !is_late) else {
+            self.ensure_may_be_late(number, &message)?;
+            return Ok(Handled::Done);
+        };
         stream.deliver(now, message, held)?;
         if is_many {
             stream.ensure_not_ahead()?;
@@ -290,6 +302,26 @@ impl<P, K, B> Session<P, K, B> {
         match self.streams.config.tags.request(tag) {
             Some((role, is_extension)) => self.requested(role, is_extension, bytes),
             None => Ok(self.streams.first.sender.handle_tagged(tag, bytes)?),
+        }
+    }
+
+    /// Rule S7: some messages may come after the end of their stream. Fails for all others.
+    fn ensure_may_be_late(&self, number: u32, message: &StreamMessage<&[u8], B>) -> Result<()> {
+        let may_be_late = match message {
+            StreamMessage::Control(control) => matches!(
+                **control,
+                Control::Credit { .. }
+                    | Control::Cancel { .. }
+                    | Control::Return { .. }
+                    | Control::Abort { .. }
+            ),
+            StreamMessage::Metadata(_) => false,
+            // The end of the stream has waited for each.
+            StreamMessage::Tagged { .. } | StreamMessage::Body { .. } => return Err(ended(number)),
+        };
+        match may_be_late || !self.streams.is_ordered {
+            true => Ok(()),
+            false => Err(ended(number)),
         }
     }
 
@@ -430,17 +462,6 @@ impl<P, K, B> Session<P, K, B> {
             }
             None => Ok(false),
         }
-    }
-}
-
-/// Rule S7: some messages may come after the end of their stream. Fails for all others.
-fn ensure_may_be_late(number: u32, control: &Control) -> Result<()> {
-    match control {
-        Control::Credit { .. }
-        | Control::Cancel { .. }
-        | Control::Return { .. }
-        | Control::Abort { .. } => Ok(()),
-        _ => Err(ended(number)),
     }
 }
 

@@ -6,11 +6,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::role::StreamRole;
 use super::{SessionEvent, SessionStream};
 use crate::error::{Error, Result, Status};
-use crate::proto::{Header, ProtocolError, SenderConfig, Timestamp, Transmit};
+use crate::proto::{Control, Header, ProtocolError, SenderConfig, Timestamp, Transmit};
 
 /// Streams beyond twice the limit that a client may have asked for and not ended: refused puts whose
 /// end is on its way.
 const MOST_UNENDED: u32 = 64;
+
+/// The highest number where the tags of bodies have it (rule S2).
+const HIGHEST_IN_TAGS: u32 = (1 << 24) - 1;
 
 /// How many streams a connection carries at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +48,7 @@ pub(super) struct Streams<P, K, B> {
     /// When the peer has been silent for too long about a stream of `others`.
     silent_at: BTreeSet<(Timestamp, u32)>,
     pub(super) config: SenderConfig,
-    is_ordered: bool,
+    pub(super) is_ordered: bool,
     /// The schema of the stream of `others` that has ended last.
     last_schema: Option<Header>,
 }
@@ -66,8 +69,8 @@ struct Numbered<P, K, B> {
 /// Who needs a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// Messages have overtaken its request.
-    Early,
+    /// Messages have overtaken its request, perhaps a CANCEL of the stream with this mark.
+    Early { cancelled: Option<u64> },
     /// Its host.
     Held,
     /// The peer, until both sides have said their last word.
@@ -170,9 +173,24 @@ impl<P, K, B> Streams<P, K, B> {
             return Err(ProtocolError::new("S7", text));
         }
         if number > self.highest && !self.others.contains_key(&number) {
-            self.insert(number, Standing::Early);
+            self.insert(number, Standing::Early { cancelled: None });
         }
         Ok(self.get_mut(number))
+    }
+
+    /// Whether the stream is over, so that what comes of it comes late. Where messages keep their
+    /// order the stream itself tells.
+    pub(super) fn is_late(&self, number: u32) -> bool {
+        if self.is_ordered || !matches!(self.limit, StreamLimit::Many(_)) {
+            return false;
+        }
+        match number {
+            0 => self.first.is_over(),
+            _ => (self.others.get(&number)).is_some_and(|it| {
+                let is_released = matches!(it.standing, Standing::Released | Standing::Lent);
+                is_released && it.stream.is_over()
+            }),
+        }
     }
 
     /// Whether messages may come before the request of their stream.
@@ -180,15 +198,36 @@ impl<P, K, B> Streams<P, K, B> {
         let StreamLimit::Many(limit) = self.limit else {
             return false;
         };
-        self.first.is_server() && !self.is_ordered && self.running < limit
+        self.first.is_server() && !self.is_ordered && self.running <= most_unended(limit)
     }
 
-    /// Makes the stream of a request.
+    /// Keeps a CANCEL that has overtaken the request of its stream. Returns whether it has.
+    ///
+    /// # Errors
+    ///
+    /// As [`at`](Self::at).
+    pub(super) fn keep_early_cancel(
+        &mut self,
+        number: u32,
+        control: &Control,
+    ) -> Result<bool, ProtocolError> {
+        let Control::Cancel { stream } = control else {
+            return Ok(false);
+        };
+        self.at(number)?;
+        let numbered = self.others.get_mut(&number);
+        Ok(match numbered.map(|it| &mut it.standing) {
+            Some(Standing::Early { cancelled }) => cancelled.replace(*stream).is_none(),
+            _ => false,
+        })
+    }
+
+    /// Makes the stream of a request. Returns the CANCEL that has overtaken the request.
     ///
     /// # Errors
     ///
     /// Rule S2: the number does not ascend.
-    pub(super) fn asked_for(&mut self, number: u32) -> Result<(), ProtocolError> {
+    pub(super) fn asked_for(&mut self, number: u32) -> Result<Option<Control>, ProtocolError> {
         let is_many = matches!(self.limit, StreamLimit::Many(_));
         let ascends = match number {
             0 => !is_many,
@@ -202,10 +241,16 @@ impl<P, K, B> Streams<P, K, B> {
             return Err(ProtocolError::new("S2", text));
         }
         self.highest = self.highest.max(number);
-        if number > 0 {
-            self.insert(number, Standing::Held);
+        if number == 0 {
+            return Ok(None);
         }
-        Ok(())
+        let before = self.insert(number, Standing::Held);
+        Ok(match before {
+            Some(Standing::Early { cancelled }) => {
+                cancelled.map(|stream| Control::Cancel { stream })
+            }
+            _ => None,
+        })
     }
 
     /// Why the server has no room for one stream more.
@@ -227,8 +272,7 @@ impl<P, K, B> Streams<P, K, B> {
         let StreamLimit::Many(limit) = self.limit else {
             return Ok(());
         };
-        let most = limit.saturating_mul(2).saturating_add(MOST_UNENDED);
-        if self.running <= most {
+        if self.running <= most_unended(limit) {
             return Ok(());
         }
         let text = format!(
@@ -243,7 +287,8 @@ impl<P, K, B> Streams<P, K, B> {
             .saturating_add(u32::from(!self.first.is_over()))
     }
 
-    fn insert(&mut self, number: u32, standing: Standing) {
+    /// Makes a stream, or changes how it stands. Returns how it stood.
+    fn insert(&mut self, number: u32, standing: Standing) -> Option<Standing> {
         let new = || SessionStream {
             closed: self.first.closed.clone(),
             last_schema: (self.last_schema.as_ref())
@@ -252,7 +297,9 @@ impl<P, K, B> Streams<P, K, B> {
             ..SessionStream::new(self.first.role.another(), self.config, self.is_ordered)
         };
         match self.others.entry(number) {
-            Entry::Occupied(mut early) => early.get_mut().standing = standing,
+            Entry::Occupied(mut early) => {
+                Some(std::mem::replace(&mut early.get_mut().standing, standing))
+            }
             Entry::Vacant(vacant) => {
                 let stream = new();
                 vacant.insert(Box::new(Numbered {
@@ -263,6 +310,7 @@ impl<P, K, B> Streams<P, K, B> {
                     silent_at: None,
                 }));
                 self.running = self.running.saturating_add(1);
+                None
             }
         }
     }
@@ -273,7 +321,11 @@ impl<P, K, B> Streams<P, K, B> {
             StreamLimit::Many(limit) => self.running_with_first() < limit,
             StreamLimit::One | StreamLimit::Offered(_) => false,
         };
-        has_place && self.highest < u32::MAX
+        let most = match self.is_ordered {
+            true => u32::MAX,
+            false => HIGHEST_IN_TAGS,
+        };
+        has_place && self.highest < most
     }
 
     /// The number of a new stream, which was not asked for.
@@ -392,4 +444,9 @@ impl<P, K, B> Streams<P, K, B> {
             }
         }
     }
+}
+
+/// Most streams that a client may have asked for and not ended, of a server that takes `limit`.
+fn most_unended(limit: u32) -> u32 {
+    limit.saturating_mul(2).saturating_add(MOST_UNENDED)
 }

@@ -396,12 +396,76 @@ fn messages_may_overtake_the_request_of_their_stream() {
     events(&mut session);
     let incoming = session.stream(2).unwrap().incoming().unwrap();
     assert!(incoming.schema().is_some());
-    // No more streams than the limit.
-    for number in 3..5 {
-        let _ = session.handle(now, number, InMessage::Metadata(&schema[..]));
+    // No more streams than a client may have asked for.
+    let mut hand_in = |number| session.handle(now, number, InMessage::Metadata(&schema[..]));
+    let refused = (3..100).find_map(|number| hand_in(number).err());
+    assert_eq!(refused.unwrap().rule(), Some("S7"));
+}
+
+/// Rule S7: a CANCEL that has overtaken the request of its stream ends that stream.
+#[test]
+fn a_cancel_may_overtake_its_request() {
+    let mut session = server(3, false);
+    say(&mut session, 1, &Control::Cancel { stream: 1 }).unwrap();
+    say(&mut session, 2, &Control::Cancel { stream: 9 }).unwrap();
+    ask(&mut session, 1, Verb::Get).unwrap();
+    ask(&mut session, 2, Verb::Get).unwrap();
+    let told = std::iter::from_fn(|| session.poll_event(Timestamp::default));
+    let lost = told.filter(|(_, event)| *event == SessionEvent::Lost);
+    // The other one names another stream.
+    assert_eq!(lost.map(|(number, _)| number).collect::<Vec<_>>(), [1]);
+    let is_cancelled = |number: u32| session.stream(number).unwrap().ensure_streaming();
+    assert_eq!(is_cancelled(1).unwrap_err().status(), Status::Cancelled);
+    is_cancelled(2).unwrap();
+}
+
+/// Rules S3, S7: without order headers and control messages of a stream may come behind its end, and
+/// are dropped. Bodies may not, for which the end has waited.
+#[test]
+fn late_messages_are_dropped_where_there_is_no_order() {
+    let now = Timestamp::default();
+    let InMessage::Metadata(schema) = metadata(0) else {
+        panic!("no metadata");
+    };
+    for is_ordered in [false, true] {
+        let mut session = server(3, is_ordered);
+        for number in 0..2 {
+            let hand_in = |session: &mut TestSession| {
+                let schema = session.handle(now, number, InMessage::Metadata(&schema[..]));
+                schema.and_then(|_| say(session, number, &Control::Pending { stream: 0 }))
+            };
+            if number > 0 {
+                ask(&mut session, number, Verb::Get).unwrap();
+            }
+            requested(&mut session);
+            session.release(number);
+            let sender = session.stream_mut(number).unwrap().sender();
+            sender.refuse(-5, "no").unwrap();
+            all_sent(&mut session);
+            events(&mut session);
+            let handed = hand_in(&mut session);
+            assert_eq!(handed.is_ok(), !is_ordered, "{number}: {handed:?}");
+        }
+        let body = InMessage::Body {
+            seq: 1,
+            len: 8,
+            memory: "",
+        };
+        let error = session.handle(now, 1, body).unwrap_err();
+        assert!(
+            error.text().contains("stream 1, which has ended"),
+            "{error}"
+        );
     }
-    let error = session.handle(now, 5, InMessage::Metadata(&schema[..]));
-    assert_eq!(error.unwrap_err().rule(), Some("S7"));
+}
+
+/// Rule S2: without order a connection has numbers below 2^24.
+#[test]
+fn numbers_end_where_tags_have_them() {
+    let mut session = server(3, false);
+    ask(&mut session, (1 << 24) - 2, Verb::Get).unwrap();
+    assert_eq!(session.streams.open(), (1 << 24) - 1);
+    assert!(!session.streams.has_room());
 }
 
 /// Rule S8: a request that is read after GOAWAY never reaches the host; streams that run go on.

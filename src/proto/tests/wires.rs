@@ -63,7 +63,7 @@ impl Wire {
 
     /// Whether it may overtake others on a connection without order: control messages, requests
     /// and returns do not, on every transport.
-    fn is_loose(&self) -> bool {
+    pub(super) fn is_loose(&self) -> bool {
         match self {
             Self::Metadata(_) | Self::Body(..) => true,
             Self::Tagged(tag, _) => body_of_tag(*tag).is_some(),
