@@ -292,9 +292,9 @@ impl Connection for WithChecksums {
         self.inner.finish()
     }
 
-    fn begin_stream(&mut self, early_bytes: u64) {
+    fn begin_stream(&mut self, number: u32, early_bytes: u64) {
         let early_bytes = self.len_on_wire(early_bytes);
-        self.inner.begin_stream(early_bytes);
+        self.inner.begin_stream(number, early_bytes);
     }
 
     fn end_stream(&mut self) {

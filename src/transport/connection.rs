@@ -156,11 +156,11 @@ pub trait Connection: Send {
         self.traffic().queued == 0
     }
 
-    /// A stream of the peer's is about to come. From now on the peer may announce memory, until
-    /// [`end_stream`](Self::end_stream). `early_bytes`: bodies of up to so many bytes may be read
-    /// before they are announced, at a server.
-    fn begin_stream(&mut self, early_bytes: u64) {
-        let _ = early_bytes;
+    /// The stream `number` of the peer's is about to come. From now on the peer may announce
+    /// memory, until [`end_stream`](Self::end_stream). `early_bytes`: bodies of up to so many bytes
+    /// may be read before they are announced, at a server.
+    fn begin_stream(&mut self, number: u32, early_bytes: u64) {
+        let _ = (number, early_bytes);
     }
 
     /// Everything of the stream has come.
@@ -170,7 +170,9 @@ pub trait Connection: Send {
     /// address list of exactly so many bytes (rule D8).
     fn post_body(&mut self, number: u32, body: ExpectedBody);
 
-    /// Forgets every announced body of the stream `number`, which is over.
+    /// Nobody wants a body of the stream `number` any more. A transport that keeps no order still
+    /// hands over those that come, so that they can be counted: packed ones perhaps without their
+    /// bytes, lists to be given back.
     fn forget_bodies(&mut self, number: u32);
 
     /// The number of the stream of which a body came that was not announced and is too large to be

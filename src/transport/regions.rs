@@ -74,14 +74,14 @@ pub trait PeerRegions {
     /// `Protocol` when no region has that id.
     fn unmap(&mut self, id: u16) -> Result<Unmapped>;
 
-    /// Finds the memory of the address list that came for message `seq`. Spans of length 0 are
-    /// empty whatever their address.
+    /// Finds the memory of the address list that came for message `seq` of the stream `number`.
+    /// Spans of length 0 are empty whatever their address.
     ///
     /// # Errors
     ///
     /// `Protocol` when a span is not inside a region that the peer announced; what the driver said
     /// of a region on a GPU.
-    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved>;
+    fn resolve(&mut self, number: u32, seq: u32, spans: Vec<Span>) -> Result<Resolved>;
 
     /// The GPU into whose memory bodies shall go, or `None` for the host's, as at the beginning.
     /// Bodies come on the host where that is not possible or not worth it. Lent memory of the host
@@ -108,7 +108,7 @@ impl PeerRegions for NoRegions {
         Err(no_regions(id))
     }
 
-    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
+    fn resolve(&mut self, _: u32, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
         if spans.iter().any(|span| span.length > 0) {
             return Err(Error::protocol(format!(
                 // Rule U2.

@@ -81,7 +81,7 @@ fn resolve(subject: Subject, pair: &mut Pair, spans: &[Span]) -> Resolved {
         .client
         .regions()
         .unwrap()
-        .resolve(1, spans.to_vec())
+        .resolve(0, 1, spans.to_vec())
         .unwrap();
     assert_eq!(found.pulled, subject.pulls);
     found
@@ -331,7 +331,7 @@ fn a_region_message_brings_its_descriptor() {
             ..copying(subject)
         };
         let mut pair = subject.pair_with(&options);
-        pair.client.begin_stream(0);
+        pair.client.begin_stream(0, 0);
         let lender = pair.server.pool().unwrap();
         let mut leases = Vec::new();
         for n in 0..6u8 {

@@ -82,7 +82,7 @@ fn unopened(link: &mut Box<dyn Connection>, handle: &[u8], fd: Option<OwnedFd>, 
     link.regions().unwrap().map(9, handle, fd).unwrap();
     assert!(!link.table().unwrap().misses_gpus());
     refused(
-        link.regions().unwrap().resolve(1, vec![span(9, 0, 1)]),
+        link.regions().unwrap().resolve(0, 1, vec![span(9, 0, 1)]),
         text,
     );
     assert!(link.table().unwrap().misses_gpus());
@@ -204,7 +204,7 @@ fn regions_are_checked() {
     drop(
         link.regions()
             .unwrap()
-            .resolve(1, vec![span(1, 0, 1)])
+            .resolve(0, 1, vec![span(1, 0, 1)])
             .unwrap(),
     );
     assert_eq!(link.regions().unwrap().unmap(1).unwrap(), Unmapped::Later);
@@ -230,14 +230,14 @@ fn orders_are_checked() {
     link.table().unwrap().order(5, 0, &[1; 64]).unwrap();
     refused(link.table().unwrap().order(6, 0, &[1; 64]), "second handle");
     refused(
-        link.regions().unwrap().resolve(5, vec![span(1, 0, 64)]),
+        link.regions().unwrap().resolve(0, 5, vec![span(1, 0, 64)]),
         "cuIpcOpenEventHandle",
     );
     // A body without READY may be read.
     let found = link
         .regions()
         .unwrap()
-        .resolve(6, vec![span(1, 0, 64)])
+        .resolve(0, 6, vec![span(1, 0, 64)])
         .unwrap();
     assert!(found.gpu.unwrap().ready.is_none());
     // Short on the wire.
@@ -290,35 +290,35 @@ fn bodies_are_checked() {
     refused(
         link.regions()
             .unwrap()
-            .resolve(1, vec![span(1, len - 10, 11)]),
+            .resolve(0, 1, vec![span(1, len - 10, 11)]),
         "reach past",
     );
     refused(
         link.regions()
             .unwrap()
-            .resolve(1, vec![span(1, (1 << 48) - 1, u64::MAX)]),
+            .resolve(0, 1, vec![span(1, (1 << 48) - 1, u64::MAX)]),
         "reach past",
     );
     refused(
         link.regions()
             .unwrap()
-            .resolve(1, vec![span(1, 0, 8), span(2, 0, 8)]),
+            .resolve(0, 1, vec![span(1, 0, 8), span(2, 0, 8)]),
         "several places",
     );
     refused(
         link.regions()
             .unwrap()
-            .resolve(1, vec![span(1, 0, 8), span(3, 0, 8)]),
+            .resolve(0, 1, vec![span(1, 0, 8), span(3, 0, 8)]),
         "several places",
     );
     refused(
         link.regions()
             .unwrap()
-            .resolve(1, vec![span(3, 0, 8), span(1, 0, 8)]),
+            .resolve(0, 1, vec![span(3, 0, 8), span(1, 0, 8)]),
         "several places",
     );
     refused(
-        link.regions().unwrap().resolve(1, vec![span(4, 0, 8)]),
+        link.regions().unwrap().resolve(0, 1, vec![span(4, 0, 8)]),
         "not announced",
     );
 
@@ -326,14 +326,14 @@ fn bodies_are_checked() {
     let found = link
         .regions()
         .unwrap()
-        .resolve(1, vec![span(1, 128, 4), span(0, 0, 0)])
+        .resolve(0, 1, vec![span(1, 128, 4), span(0, 0, 0)])
         .unwrap();
     assert_eq!(fake::read(found.buffers[0].data as u64, 4), b"seen");
     assert_eq!(found.gpu.as_ref().unwrap().device.ordinal(), 0);
     let elsewhere = link
         .regions()
         .unwrap()
-        .resolve(2, vec![span(2, 0, 4)])
+        .resolve(0, 2, vec![span(2, 0, 4)])
         .unwrap();
     assert_eq!(elsewhere.gpu.unwrap().device.ordinal(), 1);
     // Mapped memory stays mapped after the region is retired.
@@ -357,7 +357,7 @@ fn descriptors_find_their_message() {
         (region(2, handle(len, 1, uuid, &[])), Some(Arc::new(fd))),
         (region(3, handle(len, 2, uuid, &[8; 64])), None),
     ];
-    pair.client.begin_stream(0);
+    pair.client.begin_stream(0, 0);
     for (bytes, fd) in messages {
         pair.server.send(Outgoing::Control { bytes, fd }).unwrap();
     }
@@ -456,14 +456,14 @@ fn nothing_unused_is_opened() {
     drop(
         link.regions()
             .unwrap()
-            .resolve(1, vec![span(5, 0, 8)])
+            .resolve(0, 1, vec![span(5, 0, 8)])
             .unwrap(),
     );
     assert!(link.regions().unwrap().is_sound());
     // What an earlier request named counts no more.
     link.table().unwrap().accept_gpus(&[]);
     refused(
-        link.regions().unwrap().resolve(1, vec![span(2, 0, 8)]),
+        link.regions().unwrap().resolve(0, 1, vec![span(2, 0, 8)]),
         "did not name",
     );
     link.table().unwrap().accept_gpus(&gpus);

@@ -387,7 +387,7 @@ fn a_client_in_the_same_process() {
                 .link
                 .regions()
                 .unwrap()
-                .resolve(u32::MAX, vec![end])
+                .resolve(0, u32::MAX, vec![end])
                 .unwrap();
             let unused = fake::read(found.buffers[0].data as u64, 4096);
             assert!(unused.iter().all(|byte| *byte == 0));

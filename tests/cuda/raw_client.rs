@@ -77,7 +77,7 @@ impl RawClient {
         let uri = Uri::parse(uri)?;
         let mut link = transport::by_scheme(&uri.scheme)?.connect(&uri, &LinkOptions::default())?;
         // All its streams as one.
-        link.begin_stream(0);
+        link.begin_stream(0, 0);
         Ok(Self {
             link,
             uri,
@@ -271,12 +271,12 @@ impl RawStream<'_> {
                 })
             }
             Body::Lent(spans) => {
-                let resolved = self
-                    .client
-                    .link
-                    .regions()
-                    .unwrap()
-                    .resolve(seq, spans.clone())?;
+                let resolved =
+                    self.client
+                        .link
+                        .regions()
+                        .unwrap()
+                        .resolve(0, seq, spans.clone())?;
                 let lent = spans.iter().filter(|span| span.length > 0);
                 Ok(Received {
                     header,

@@ -199,7 +199,7 @@ fn region_ids_are_checked() {
         let error = connection
             .regions()
             .unwrap()
-            .resolve(1, outside)
+            .resolve(0, 1, outside)
             .err()
             .unwrap();
         assert_eq!(error.status(), Status::Protocol, "{error}");
@@ -208,7 +208,7 @@ fn region_ids_are_checked() {
         connection
             .regions()
             .unwrap()
-            .resolve(1, span(1 << 48 | 4000, 96))
+            .resolve(0, 1, span(1 << 48 | 4000, 96))
             .unwrap()
             .buffers[0]
             .len,
@@ -235,7 +235,7 @@ fn descriptors_are_taken_within_a_stream_alone() {
     // The next stream accepts them again.
     let (mut connection, peer) = bare_server();
     connection.end_stream();
-    connection.begin_stream(0);
+    connection.begin_stream(0, 0);
     send_with(&peer, &region_frame(1, 4096), &[region.fd().as_fd()]);
     assert!(next(connection.as_mut()).is_ok());
 }

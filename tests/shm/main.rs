@@ -74,7 +74,7 @@ fn bare_server() -> (Box<dyn Connection>, UnixStream) {
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let listener = UnixListener::bind_addr(&address).unwrap();
     let mut connection = connect(&format!("@{name}")).unwrap();
-    connection.begin_stream(0);
+    connection.begin_stream(0, 0);
     let (peer, _) = listener.accept().unwrap();
     (connection, peer)
 }

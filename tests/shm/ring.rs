@@ -76,7 +76,7 @@ fn with_ring(writer: Writer) -> WithRing {
             server.send(control(number)).unwrap();
             assert!(next(client.as_mut()).is_ok());
         } else {
-            server.begin_stream(0);
+            server.begin_stream(0, 0);
             client.send(metadata()).unwrap();
             assert!(next(server.as_mut()).is_ok());
         }

@@ -104,7 +104,7 @@ fn regions_and_address_lists_are_refused() {
         assert_eq!(result.unwrap_err().status(), Status::Protocol);
     }
     let span = |address, length| Span { address, length };
-    let mut resolve = |span| connection.with_regions(|it| it.resolve(1, vec![span]));
+    let mut resolve = |span| connection.with_regions(|it| it.resolve(0, 1, vec![span]));
     let error = resolve(span(1 << 48, 8)).err().unwrap();
     assert_eq!(error.status(), Status::Protocol, "{error}");
     assert_eq!(resolve(span(0, 0)).unwrap().buffers.len(), 1);

@@ -90,7 +90,7 @@ fn a_list_waits_for_its_region() {
         .client
         .regions()
         .unwrap()
-        .resolve(1, lease.spans.to_vec())
+        .resolve(0, 1, lease.spans.to_vec())
         .unwrap();
     // SAFETY: `found.owner` is alive, and nobody writes.
     assert!(unsafe { found.buffers[0].as_slice() } == lent);
@@ -101,7 +101,7 @@ fn a_list_waits_for_its_region() {
         pair.client
             .regions()
             .unwrap()
-            .resolve(1, lease.spans.to_vec())
+            .resolve(0, 1, lease.spans.to_vec())
             .is_err()
     );
 }
@@ -203,7 +203,7 @@ fn a_list_of_empty_buffers_is_there_at_once() {
         .client
         .regions()
         .unwrap()
-        .resolve(1, vec![empty; 3])
+        .resolve(0, 1, vec![empty; 3])
         .unwrap();
     assert!(found.buffers.iter().all(|buffer| buffer.len == 0));
 }
@@ -229,7 +229,7 @@ fn lists_of_a_stream_that_is_over_are_forgotten() {
         pair.client
             .regions()
             .unwrap()
-            .resolve(1, lease.spans.to_vec())
+            .resolve(0, 1, lease.spans.to_vec())
             .is_err()
     );
     let next = bytes(6000);
@@ -245,14 +245,14 @@ fn lists_of_a_stream_that_is_over_are_forgotten() {
         pair.client
             .regions()
             .unwrap()
-            .resolve(1, lease.spans.to_vec())
+            .resolve(0, 1, lease.spans.to_vec())
             .is_err()
     );
     let found = pair
         .client
         .regions()
         .unwrap()
-        .resolve(2, lease.spans.to_vec())
+        .resolve(0, 2, lease.spans.to_vec())
         .unwrap();
     // SAFETY: `found.owner` is alive, and nobody writes.
     assert!(unsafe { found.buffers[0].as_slice() } == next);

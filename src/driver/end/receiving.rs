@@ -48,7 +48,7 @@ impl End {
         early_bytes: u64,
         effects: &mut EndEffects,
     ) {
-        self.expect_bodies(gpus, early_bytes);
+        self.expect_bodies(number, gpus, early_bytes);
         let begun = match self.stream_mut(number) {
             Ok(own) => own.begin_receiving(clock::now(), stream),
             Err(_) => Ok(()),
@@ -61,12 +61,12 @@ impl End {
 
     /// The bodies come in of a stream that another connection carries.
     pub fn begin_bodies(&mut self, gpus: StreamGpus<'_>, most_bytes: u64) {
-        self.expect_bodies(gpus, 0);
+        self.expect_bodies(0, gpus, 0);
         self.session.first_mut().begin_bodies(most_bytes);
     }
 
-    fn expect_bodies(&mut self, gpus: StreamGpus<'_>, early_bytes: u64) {
-        self.connection.begin_stream(early_bytes);
+    fn expect_bodies(&mut self, number: u32, gpus: StreamGpus<'_>, early_bytes: u64) {
+        self.connection.begin_stream(number, early_bytes);
         self.connection
             .with_regions(|regions| regions.receive_on(gpus.packed));
         if let Some(table) = self.connection.table() {

@@ -93,7 +93,7 @@ impl Fetch {
             }
             let takes = look == Look::Take && !is_split;
             if takes && let Some(message) = next_message(end, number) {
-                *taken = Some(Taken::find(message, end, &link));
+                *taken = Some(Taken::find(message, number, end, &link));
                 // Credit, and perhaps an end, follow from taking it.
                 end.flush_output(effects);
             }
@@ -119,7 +119,7 @@ impl Fetch {
             });
             if let Some(message) = next {
                 let link = Arc::clone(data.link());
-                *taken = Some(data.step(|end, _| Taken::find(message, end, &link)));
+                *taken = Some(data.step(|end, _| Taken::find(message, 0, end, &link)));
                 // Credit goes to both.
                 hand_on_bodies(data.link(), metadata.link());
             }

@@ -39,10 +39,12 @@ pub(super) enum TakenBody {
 }
 
 impl Taken {
-    /// Finds the body of a message, which goes `back` over `link`, the connection of the bodies.
+    /// Finds the body of a message of the stream `number`, which goes `back` over `link`, the
+    /// connection of the bodies.
     #[inline]
     pub(super) fn find(
         (message, back): (Message<PackedBody>, Option<Return>),
+        number: u32,
         end: &mut End,
         link: &Arc<EndLink>,
     ) -> Self {
@@ -52,7 +54,8 @@ impl Taken {
             Body::Lent(spans) => TakenBody::Lent {
                 len: spans.iter().map(|span| span.length).sum(),
                 lent: LentBody::new(link, back),
-                memory: (end.connection).with_regions(|regions| regions.resolve(seq, spans)),
+                memory: (end.connection)
+                    .with_regions(|regions| regions.resolve(number, seq, spans)),
             },
         };
         Self { header, body }

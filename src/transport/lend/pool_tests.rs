@@ -51,7 +51,7 @@ fn learn(table: &mut RegionTable, pool: &RegionPool) {
 }
 
 fn read(table: &mut RegionTable, spans: &[Span]) -> Vec<Vec<u8>> {
-    let found = table.resolve(0, spans.to_vec()).unwrap();
+    let found = table.resolve(0, 0, spans.to_vec()).unwrap();
     // SAFETY: `found.owner` is alive, and these tests write nothing that is lent.
     found
         .buffers

@@ -197,7 +197,7 @@ impl PeerRegions for RegionTable {
         Ok(region.unmapped())
     }
 
-    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
+    fn resolve(&mut self, _: u32, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
         if !self.announced.is_empty() {
             let in_use = spans.iter().filter(|span| span.length > 0);
             in_use.for_each(|span| self.open(split_address(span.address).0));

@@ -42,6 +42,7 @@ fn a_region_comes_with_its_length_and_a_descriptor() {
     refused(
         table.resolve(
             0,
+            0,
             vec![Span {
                 address: address(1, 0),
                 length: 1,
@@ -61,15 +62,16 @@ fn addresses_outside_a_region_are_refused() {
         address: address(id, offset),
         length,
     };
-    refused(table.resolve(0, vec![span(1, 8000, 200)]), "reach past");
-    refused(table.resolve(0, vec![span(1, 8192, 1)]), "reach past");
+    refused(table.resolve(0, 0, vec![span(1, 8000, 200)]), "reach past");
+    refused(table.resolve(0, 0, vec![span(1, 8192, 1)]), "reach past");
     refused(
-        table.resolve(0, vec![span(1, OFFSET, u64::MAX)]),
+        table.resolve(0, 0, vec![span(1, OFFSET, u64::MAX)]),
         "reach past",
     );
-    refused(table.resolve(0, vec![span(2, 0, 1)]), "region 2");
+    refused(table.resolve(0, 0, vec![span(2, 0, 1)]), "region 2");
     refused(
         table.resolve(
+            0,
             0,
             vec![Span {
                 address: 0,
@@ -80,6 +82,7 @@ fn addresses_outside_a_region_are_refused() {
     );
     let found = table
         .resolve(
+            0,
             0,
             vec![
                 span(1, 0, 8192),
@@ -118,7 +121,7 @@ fn what_was_resolved_stays_mapped() {
             length: 4096,
         })
         .collect();
-    let found = table.resolve(0, spans).unwrap();
+    let found = table.resolve(0, 0, spans).unwrap();
     assert_eq!(table.unmap(1).unwrap(), Unmapped::Now);
     drop(table);
     drop(regions);
@@ -145,7 +148,7 @@ fn regions_of_all_connections_are_bounded() {
         address: address(1, 0),
         length: 64,
     };
-    let array = tables[0].resolve(0, vec![span]).unwrap();
+    let array = tables[0].resolve(0, 0, vec![span]).unwrap();
     let _ = tables[0].clear();
     announce(&mut tables[1], 2, &region).unwrap();
     announce(&mut tables[1], 3, &region).expect_err("an array points into the first region");

@@ -288,7 +288,7 @@ impl Connection for ShmConnection {
         self.channel.traffic()
     }
 
-    fn begin_stream(&mut self, early_bytes: u64) {
+    fn begin_stream(&mut self, _: u32, early_bytes: u64) {
         self.channel.reader.expect_stream(Some(early_bytes));
         self.takes_stream = true;
         self.settle_descriptors();

@@ -327,7 +327,7 @@ impl Connection for TcpConnection {
         finished.fold(true, |all, finished| all & finished)
     }
 
-    fn begin_stream(&mut self, early_bytes: u64) {
+    fn begin_stream(&mut self, _: u32, early_bytes: u64) {
         for socket in &mut self.sockets {
             socket.channel.reader.expect_stream(Some(early_bytes));
         }

@@ -338,7 +338,7 @@ impl Connection for UcxConnection {
         self.wake_for_inbox();
     }
 
-    fn begin_stream(&mut self, _early_bytes: u64) {
+    fn begin_stream(&mut self, _: u32, _early_bytes: u64) {
         self.tagged.begin_stream();
         if let Some(link) = &self.link {
             link.shared.take_stream(true);

@@ -36,10 +36,10 @@ impl PeerRegions for UcxConnection {
         }
     }
 
-    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
+    fn resolve(&mut self, number: u32, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
         match &mut self.pulls {
             Some(pulls) => pulls.resolve(seq, &spans),
-            None => NoRegions.resolve(seq, spans),
+            None => NoRegions.resolve(number, seq, spans),
         }
     }
 
