@@ -79,6 +79,8 @@ pub struct Profile {
     /// Messages arrive in the order in which they were sent. Otherwise the next stream begins only
     /// when every message of the last one has arrived.
     pub is_ordered: bool,
+    /// Many streams at once are possible (section S).
+    pub carries_many: bool,
     /// Messages that have reached the peer can be read after this side's
     /// [`close`](Connection::close).
     pub is_read_after_close: bool,
@@ -90,6 +92,7 @@ impl Profile {
     /// A socket's, which does not leave this machine.
     pub const SOCKET: Self = Self {
         is_ordered: true,
+        carries_many: true,
         is_read_after_close: true,
         trust: Trust::HOST,
     };

@@ -92,6 +92,15 @@ impl Payload {
     }
 }
 
+/// Which body of a connection one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct BodyPlace {
+    /// Of its stream.
+    pub(super) number: u32,
+    /// Of its message.
+    pub(super) seq: u32,
+}
+
 /// A message that arrived.
 #[derive(Debug)]
 pub enum Incoming {

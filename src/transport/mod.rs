@@ -54,7 +54,7 @@ pub use budget::MemoryBudget;
 pub use connection::{BodyWays, Connection, ConnectionReadiness, Identity, Profile, Traffic};
 pub use lend::{RegionPool, RegionTable};
 pub use lender::{Keep, Lease, Lender, MemoryOwner, OnGpu, Placement, ReadyNotice, RegionNotice};
-use message::sends_host_memory_only;
+use message::{BodyPlace, sends_host_memory_only};
 pub use message::{COPIED_BYTES, Incoming, Outgoing, Payload};
 pub use options::{
     AccessOptions, BodyPolicy, ConnectOptions, LendingOptions, LinkOptions, ReceivingOptions,

@@ -315,6 +315,11 @@ impl Subject {
             server,
             client,
         };
+        // Without order the two must know of which stream bodies are wanted.
+        if !pair.client.identity().profile.is_ordered {
+            pair.client.begin_stream(0, 0);
+            pair.server.begin_stream(0, 0);
+        }
         if self.looks {
             pair.begin_to_look();
         }

@@ -57,7 +57,6 @@ fn every_class_arrives_in_every_size() {
                 let want = Tags::DEFAULT.dipc_want;
                 let small = bytes[..size.min(1 << 20)].to_vec();
                 let control = bytes[..size.min(64 << 10)].to_vec();
-                to.post_body(0, ExpectedBody::new(8, size as u64, 16));
                 // A client that reads lent memory through the transport accepts only readable
                 // lists.
                 let listed = if subject.pulls && from_server {
@@ -77,6 +76,7 @@ fn every_class_arrives_in_every_size() {
                     (false, true) => (bytes.clone(), false),
                     (false, false) => (small.clone(), true),
                 };
+                to.post_body(0, ExpectedBody::new(8, bodies.len() as u64, 16));
                 // Longer metadata is not required either.
                 let meta = if from_server {
                     bytes.clone()
@@ -170,6 +170,10 @@ fn each_class_keeps_its_order() {
         let mut messages = Vec::new();
         for n in 0..600u32 {
             let bytes = n.to_le_bytes().repeat(1 + n as usize * 37 % 3000);
+            if n % 4 == 2 && !subject.ordered {
+                let announced = ExpectedBody::new(n, bytes.len() as u64, 32);
+                pair.server.post_body(0, announced);
+            }
             messages.push(match n % 4 {
                 0 => metadata(0, bytes),
                 1 => tagged(Tags::DEFAULT.want_data, bytes),

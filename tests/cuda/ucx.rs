@@ -91,10 +91,12 @@ impl Pair {
                 }
                 assert!(start.elapsed() < Duration::from_secs(30), "no connection");
             }
+            let mut client = client.join().unwrap();
+            client.begin_stream(0, 0);
             Self {
                 _listener: listener,
                 server: server.unwrap(),
-                client: client.join().unwrap(),
+                client,
             }
         })
     }
@@ -268,6 +270,7 @@ fn bodies_that_never_arrive() {
     assert!(pair.client.receive_any().unwrap().is_none());
     assert_eq!(fake::Live::now().allocations, before);
     pair.client.forget_bodies(0);
+    pair.client.begin_stream(0, 0);
     for seq in 5..=8 {
         pair.client.post_body(0, ExpectedBody::new(seq, 1 << 20, 8));
     }

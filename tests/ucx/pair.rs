@@ -59,10 +59,12 @@ impl Pair {
                 }
                 assert!(start.elapsed() < Duration::from_secs(30), "no connection");
             }
+            let mut client = client.join().unwrap();
+            client.begin_stream(0, 0);
             Self {
                 _listener: listener,
                 server: server.unwrap(),
-                client: client.join().unwrap(),
+                client,
             }
         })
     }

@@ -197,8 +197,8 @@ impl<P, K, B> Session<P, K, B> {
                 self.streams.limit = StreamLimit::Many(limit.min(most));
                 Ok(())
             }
-            // The answer to the first request has overtaken it. The two sides would not number their
-            // next stream alike.
+            // The answer to the first request has overtaken it. The two sides would not number
+            // their next stream alike.
             StreamLimit::One if !self.streams.is_ordered => {
                 self.role = SessionRole::Client { is_dismissed: true };
                 Ok(())

@@ -225,8 +225,8 @@ impl<P, K, B> Session<P, K, B> {
         &mut self.streams.first
     }
 
-    /// Takes a message of the stream `number` that came at `now`. Messages about the connection have
-    /// number 0.
+    /// Takes a message of the stream `number` that came at `now`. Messages about the connection
+    /// have number 0.
     ///
     /// # Errors
     ///

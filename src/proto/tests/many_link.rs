@@ -400,8 +400,8 @@ fn batch_len(number: u32) -> u64 {
     batch(&[64 * u64::from(number)]).1
 }
 
-/// The next message that arrives. Without order, messages of different classes overtake one another,
-/// and metadata and bodies those of their own class.
+/// The next message that arrives. Without order, messages of different classes overtake one
+/// another, and metadata and bodies those of their own class.
 fn next(line: &mut VecDeque<(u32, Wire)>, ordered: bool, dice: &mut Dice) -> Option<(u32, Wire)> {
     let mut index = 0;
     if !ordered && line.len() > 1 {
@@ -443,8 +443,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     /// Rules S1 to S4, S7, S8, in any order of events: each stream gets all of its own batches, in
-    /// order. The server's host has no more streams than the limit. Ended streams are forgotten, and
-    /// all lent memory comes back.
+    /// order. The server's host has no more streams than the limit. Ended streams are forgotten,
+    /// and all lent memory comes back.
     #[test]
     fn many_streams_end_each_on_its_own(setup in setup()) {
         let mut world = ManyWorld::new(setup);

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::proto::{AddressList, BodyKind, Bytes, Span, body_of_tag};
 use crate::transport::lend::{beyond, ensure_new, never_announced, split_address};
 use crate::transport::rdma::remote::{ALIGNMENT, RemoteRead, RemoteReads};
-use crate::transport::{Incoming, Resolved};
+use crate::transport::{BodyPlace, Incoming, Resolved};
 
 /// What the regions of one server brought, and what is being read from them.
 pub(in crate::transport) struct Pulls<K> {
@@ -22,15 +22,15 @@ pub(in crate::transport) struct Pulls<K> {
     regions: HashMap<u16, PulledRegion<K>>,
     /// The key of the URI's `remote_handle`: to addresses that are in no region.
     plain: Option<Arc<K>>,
-    /// Lengths of the packed bodies that are posted, by sequence number.
-    posted: HashMap<u32, u64>,
+    /// Lengths of the packed bodies that are posted.
+    posted: HashMap<BodyPlace, u64>,
     /// Lists that name a region which is not announced yet.
     early: Vec<List>,
     /// Lists being read, by a number of their own.
     lists: HashMap<u64, Pull<K>>,
     next_list: u64,
     /// Lists that are read whole and that the driver has not asked for yet.
-    pulled: HashMap<u32, Pulled>,
+    pulled: HashMap<BodyPlace, Pulled>,
 }
 
 /// A region that the server announced.
@@ -42,7 +42,7 @@ struct PulledRegion<K> {
 
 /// An address list as it came.
 struct List {
-    seq: u32,
+    place: BodyPlace,
     /// The whole message, for the driver.
     tag: u64,
     bytes: Bytes,
@@ -51,16 +51,33 @@ struct List {
     packed: u64,
 }
 
+impl List {
+    fn into_message(self) -> (u32, Incoming) {
+        let Self { tag, bytes, .. } = self;
+        (self.place.number, Incoming::Tagged { tag, bytes })
+    }
+}
+
 /// A list being read.
 struct Pull<K> {
     list: List,
     pulled: Pulled,
     /// Reads that are not over.
     left: usize,
-    /// The stream goes on, and nothing has failed.
-    wanted: bool,
+    fate: PullFate,
     /// The keys that it is read with.
     _keys: Vec<Arc<K>>,
+}
+
+/// What becomes of a list once all its reads are over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PullFate {
+    /// It is handed over with the memory.
+    Wanted,
+    /// It is handed over without, to be given back.
+    Unwanted,
+    /// A read has failed, and the connection with it.
+    Failed,
 }
 
 /// How one span of a list is read.
@@ -97,11 +114,12 @@ impl<K> Pulls<K> {
     }
 
     /// A body is posted that has `packed` bytes if it comes packed.
-    pub(in crate::transport) fn expect(&mut self, seq: u32, packed: u64) {
-        self.posted.insert(seq, packed);
+    pub(in crate::transport) fn expect(&mut self, place: BodyPlace, packed: u64) {
+        self.posted.insert(place, packed);
     }
 
-    /// Looks at a message before the driver does. A list stays here until it is read.
+    /// Looks at a message of the stream `number` before the driver does. A list stays here until it
+    /// is read, unless nobody wants it.
     ///
     /// # Errors
     ///
@@ -109,20 +127,23 @@ impl<K> Pulls<K> {
     pub(in crate::transport) fn take_in(
         &mut self,
         link: &mut impl RemoteReads<Key = K>,
-        message: Incoming,
-    ) -> Result<Option<Incoming>> {
+        (number, message): (u32, Incoming),
+    ) -> Result<Option<(u32, Incoming)>> {
         let (tag, bytes) = match message {
             Incoming::Tagged { tag, bytes } => (tag, bytes),
             Incoming::Body { seq, .. } | Incoming::GpuBody { seq, .. } => {
-                self.posted.remove(&seq);
-                return Ok(Some(message));
+                self.posted.remove(&BodyPlace { number, seq });
+                return Ok(Some((number, message)));
             }
-            other => return Ok(Some(other)),
+            other => return Ok(Some((number, other))),
         };
         let Some((seq, BodyKind::List)) = body_of_tag(tag) else {
-            return Ok(Some(Incoming::Tagged { tag, bytes }));
+            return Ok(Some((number, Incoming::Tagged { tag, bytes })));
         };
-        let packed = self.posted.remove(&seq).unwrap_or(0);
+        let place = BodyPlace { number, seq };
+        let Some(packed) = self.posted.remove(&place) else {
+            return Ok(Some((number, Incoming::Tagged { tag, bytes })));
+        };
         let AddressList { total, spans } = AddressList::decode(&bytes)?;
         if total > packed {
             // Rule A1, and before any memory is taken.
@@ -132,7 +153,7 @@ impl<K> Pulls<K> {
             )));
         }
         let list = List {
-            seq,
+            place,
             tag,
             bytes,
             spans,
@@ -145,7 +166,7 @@ impl<K> Pulls<K> {
         &mut self,
         link: &mut impl RemoteReads<Key = K>,
         list: List,
-    ) -> Result<Option<Incoming>> {
+    ) -> Result<Option<(u32, Incoming)>> {
         let unknown = |span: &&Span| span.length > 0 && self.find(span).is_none();
         match list.spans.iter().find(unknown) {
             None => self.begin(link, list),
@@ -154,7 +175,7 @@ impl<K> Pulls<K> {
                     // Rule U2.
                     "the address list of message {} names {:#x}, which is in no region and cannot \
                      be reached by a remote_handle of the server's URI",
-                    list.seq, span.address
+                    list.place.seq, span.address
                 )))
             }
             Some(_) => {
@@ -185,12 +206,12 @@ impl<K> Pulls<K> {
         &mut self,
         link: &mut impl RemoteReads<Key = K>,
         list: List,
-    ) -> Result<Option<Incoming>> {
+    ) -> Result<Option<(u32, Incoming)>> {
         let too_long = || {
             Error::protocol(format!(
                 // Rule A1.
                 "the address list of message {} names more than its {} bytes",
-                list.seq, list.packed
+                list.place.seq, list.packed
             ))
         };
         let (mut reads, mut end) = (Vec::new(), 0_usize);
@@ -243,7 +264,7 @@ impl<K> Pulls<K> {
             list,
             pulled: Pulled { memory, buffers },
             left: reads.len(),
-            wanted: true,
+            fate: PullFate::Wanted,
             _keys: reads.into_iter().map(|read| read.key).collect(),
         };
         if pull.left == 0 {
@@ -268,31 +289,33 @@ impl<K> Pulls<K> {
         &mut self,
         list: u64,
         outcome: Result<()>,
-    ) -> Result<Option<Incoming>> {
+    ) -> Result<Option<(u32, Incoming)>> {
         let Some(pull) = self.lists.get_mut(&list) else {
             return Ok(None);
         };
         pull.left -= 1;
         // One error for each list that is still wanted.
         let outcome = match outcome {
-            Err(error) if std::mem::replace(&mut pull.wanted, false) => Err(error),
+            Err(error) if pull.fate == PullFate::Wanted => {
+                pull.fate = PullFate::Failed;
+                Err(error)
+            }
             _ => Ok(None),
         };
         if pull.left == 0
             && let Some(pull) = self.lists.remove(&list)
-            && pull.wanted
+            && pull.fate != PullFate::Failed
         {
             return Ok(Some(self.deliver(pull)));
         }
         outcome
     }
 
-    fn deliver(&mut self, pull: Pull<K>) -> Incoming {
-        let List {
-            seq, tag, bytes, ..
-        } = pull.list;
-        self.pulled.insert(seq, pull.pulled);
-        Incoming::Tagged { tag, bytes }
+    fn deliver(&mut self, pull: Pull<K>) -> (u32, Incoming) {
+        if pull.fate == PullFate::Wanted {
+            self.pulled.insert(pull.list.place, pull.pulled);
+        }
+        pull.list.into_message()
     }
 
     /// The server announced a region: lists that waited for it are read.
@@ -305,7 +328,7 @@ impl<K> Pulls<K> {
         link: &mut impl RemoteReads<Key = K>,
         id: u16,
         handle: &[u8],
-    ) -> Result<Vec<Incoming>> {
+    ) -> Result<Vec<(u32, Incoming)>> {
         ensure_new(id, self.regions.contains_key(&id))?;
         let parts = handle
             .split_first_chunk::<8>()
@@ -348,17 +371,22 @@ impl<K> Pulls<K> {
     ///
     /// # Errors
     ///
-    /// `Protocol` when none was for `seq`.
-    pub(in crate::transport) fn resolve(&mut self, seq: u32, spans: &[Span]) -> Result<Resolved> {
+    /// `Protocol` when none was for this body.
+    pub(in crate::transport) fn resolve(
+        &mut self,
+        place: BodyPlace,
+        spans: &[Span],
+    ) -> Result<Resolved> {
         let Pulled { memory, buffers } = self
             .pulled
-            .remove(&seq)
+            .remove(&place)
             .filter(|pulled| pulled.buffers.len() == spans.len())
             .ok_or_else(|| {
                 Error::protocol(format!(
                     // Rule U2.
-                    "message {seq} came with a list of addresses, and nothing is lent on this \
-                     connection"
+                    "message {} came with a list of addresses, and nothing is lent on this \
+                     connection",
+                    place.seq
                 ))
             })?;
         Ok(Resolved {
@@ -370,19 +398,23 @@ impl<K> Pulls<K> {
         })
     }
 
-    /// The stream is over: what was read for it is not wanted any more. Memory that is still read
-    /// into lives until that is over.
-    pub(in crate::transport) fn clear(&mut self) {
-        self.posted.clear();
-        self.early.clear();
-        self.pulled.clear();
+    /// Nobody wants the stream `number` any more. Returns its lists that wait to be read. One that
+    /// is being read comes when that is over, without the memory.
+    pub(in crate::transport) fn forget(&mut self, number: u32) -> Vec<(u32, Incoming)> {
+        self.posted.retain(|place, _| place.number != number);
+        self.pulled.retain(|place, _| place.number != number);
         for pull in self.lists.values_mut() {
-            pull.wanted = false;
+            if pull.list.place.number == number && pull.fate == PullFate::Wanted {
+                pull.fate = PullFate::Unwanted;
+            }
         }
+        let is_of_stream = |list: &mut List| list.place.number == number;
+        let unread = self.early.extract_if(.., is_of_stream);
+        unread.map(List::into_message).collect()
     }
 
-    /// The connection is over: gives up everything that the transport has to do with. What was read stays,
-    /// for the driver may not have asked for it yet.
+    /// The connection is over: gives up everything that the transport has to do with. What was read
+    /// stays, for the driver may not have asked for it yet.
     pub(in crate::transport) fn detach(&mut self) -> Self {
         let mut rest = Self::new(self.announces, None);
         rest.pulled = std::mem::take(&mut self.pulled);

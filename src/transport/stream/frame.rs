@@ -11,11 +11,11 @@ use foldhash::HashSet;
 use crate::device::HostBuffer;
 use crate::error::{Error, Result, Status};
 use crate::proto::{BodyKind, Bytes, ExpectedBody, body_tag};
-use crate::transport::Incoming;
 use crate::transport::budget::{Charge, MemoryBudget};
 use crate::transport::stream::header::{
     FrameClass, HEADER_BYTES, Head, MAX_METADATA_BYTES, MAX_TAGGED_BYTES, ensure_familiar,
 };
+use crate::transport::{BodyPlace, Incoming};
 
 /// A message grows by at least this much as it arrives.
 const GROWTH_BYTES: usize = 64 << 10;
@@ -27,14 +27,6 @@ const MOST_EARLY_BODIES: usize = 1 << 16;
 
 /// How a record of TLS with an alert begins.
 const TLS_ALERT: [u8; 2] = [21, 3];
-
-/// Which body of a connection one is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct BodyPlace {
-    /// Of the stream.
-    number: u32,
-    seq: u32,
-}
 
 /// The part of a frame that comes next.
 #[derive(Debug)]

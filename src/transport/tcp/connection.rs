@@ -127,6 +127,7 @@ impl TcpConnection {
             descriptors: sockets.len() + watch.as_ref().map_or(0, |_| SocketWatch::DESCRIPTORS),
             profile: Profile {
                 is_ordered: watch.is_none(),
+                carries_many: watch.is_none(),
                 trust: first.trust,
                 ..Profile::SOCKET
             },

@@ -17,6 +17,9 @@ use crate::transport::ucx::error::error;
 use crate::transport::ucx::operations::{Operations, Work};
 use crate::transport::ucx::worker::Worker;
 
+/// Length of the header that names the stream of a message.
+pub(super) const NUMBER_BYTES: usize = size_of::<u32>();
+
 /// Refuses a message that is longer than any may be.
 fn ensure_within_limit(class: MessageClass, length: usize, shared: &CallbackInbox) -> Result<()> {
     let most = class.limit(shared.takes_stream());
@@ -78,6 +81,7 @@ pub(super) fn fetch(
         description,
         length,
         class,
+        number,
     } = announced;
     let (api, worker) = (worker.api(), worker.handle());
     let allocate = || -> Result<Vec<u8>> {
@@ -104,7 +108,12 @@ pub(super) fn fetch(
         let buffer = bytes.as_mut_ptr().cast();
         api.ucp_am_recv_data_nbx(worker, description, buffer, length, &raw const params)
     };
-    operations.add(Work::Active { class, bytes }, returned);
+    let work = Work::Active {
+        class,
+        number,
+        bytes,
+    };
+    operations.add(work, returned);
     Ok(())
 }
 
@@ -112,12 +121,13 @@ pub(super) fn fetch(
 ///
 /// # Safety
 ///
-/// `arg` is the [`CallbackInbox`] that [`listen`] was given; `param` is readable; `data` is
-/// `length` readable bytes or, by rendezvous, UCX's description of a message.
+/// `arg` is the [`CallbackInbox`] that [`listen`] was given; `param` is readable; the header has
+/// `header_length` readable bytes; `data` is `length` readable bytes or, by rendezvous, UCX's
+/// description of a message.
 unsafe extern "C" fn on_active<const IS_CONTROL: bool>(
     arg: *mut c_void,
-    _header: *const c_void,
-    _header_length: usize,
+    header: *const c_void,
+    header_length: usize,
     data: *mut c_void,
     length: usize,
     param: *const ucp_am_recv_param_t,
@@ -128,6 +138,22 @@ unsafe extern "C" fn on_active<const IS_CONTROL: bool>(
     };
     // SAFETY: the contract; it outlives the worker that calls.
     let shared = unsafe { &*arg.cast_const().cast::<CallbackInbox>() };
+    // Rule S2.
+    let number = match header_length {
+        0 => 0,
+        // SAFETY: the contract; it need not be aligned.
+        NUMBER_BYTES => u32::from_le(unsafe { header.cast::<u32>().read_unaligned() }),
+        _ => {
+            let refuse = || {
+                Error::protocol(format!(
+                    "the peer sent a {class:?} message with a header of {header_length} bytes; the \
+                     number of a stream has {NUMBER_BYTES}"
+                ))
+            };
+            shared.guarded(|reports| _ = reports.refused.get_or_insert_with(refuse));
+            return UCS_OK;
+        }
+    };
     // SAFETY: the contract.
     let attributes = unsafe { (*param).recv_attr };
     if attributes & u64::from(UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 {
@@ -136,6 +162,7 @@ unsafe extern "C" fn on_active<const IS_CONTROL: bool>(
                 description: data,
                 length,
                 class,
+                number,
             });
         });
         // The description stays until it is fetched or released.
@@ -151,7 +178,7 @@ unsafe extern "C" fn on_active<const IS_CONTROL: bool>(
         let allowed = ensure_within_limit(class, length, shared);
         let arrived = allowed.map(|()| class.incoming(Bytes::from_slice(bytes)));
         match arrived {
-            Ok(message) => reports.arrived.push(message),
+            Ok(message) => reports.arrived.push((number, message)),
             Err(error) => _ = reports.refused.get_or_insert(error),
         }
     });

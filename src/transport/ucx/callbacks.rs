@@ -67,8 +67,8 @@ pub(super) struct CallbackInbox {
 /// What was reported and not yet looked at.
 #[derive(Default)]
 pub(super) struct Reports {
-    /// Active messages that came whole.
-    pub arrived: Vec<Incoming>,
+    /// Active messages that came whole, with the numbers of their streams.
+    pub arrived: Vec<(u32, Incoming)>,
     /// Active messages that are still to be fetched.
     pub announced: Vec<Announced>,
     /// The endpoint has failed.
@@ -85,6 +85,8 @@ pub(super) struct Announced {
     pub length: usize,
     /// Its class.
     pub class: MessageClass,
+    /// Number of its stream.
+    pub number: u32,
 }
 
 // SAFETY: a description belongs to the worker and not to a thread; the owner of the worker uses it,

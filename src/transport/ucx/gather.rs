@@ -11,11 +11,14 @@ use crate::device::cuda::GpuBody;
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 use crate::transport::Payload;
+use crate::transport::ucx::active::NUMBER_BYTES;
 
 /// A message on its way out, with all that keeps its memory alive.
 pub(super) enum Sending {
     /// Bytes of our own.
     Bytes(Vec<u8>),
+    /// The same behind the header of an active message.
+    Numbered(Vec<u8>),
     /// A copy of several runs of memory.
     Copied(HostBuffer),
     /// One run of memory, which the owner keeps alive.
@@ -46,10 +49,27 @@ impl Sending {
         })
     }
 
+    /// Takes an active message of the stream `number` (rule S2).
+    pub(super) fn active(number: u32, bytes: Vec<u8>) -> Self {
+        match number {
+            0 => Self::Bytes(bytes),
+            _ => Self::Numbered([&number.to_le_bytes()[..], &bytes].concat()),
+        }
+    }
+
+    /// The header of an active message, and its length. It stays where it is when `self` is moved.
+    pub(super) fn header(&self) -> (*const c_void, usize) {
+        match self {
+            Self::Numbered(bytes) => (bytes.as_ptr().cast(), NUMBER_BYTES),
+            _ => (std::ptr::null(), 0),
+        }
+    }
+
     /// Length in bytes.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
+            Self::Numbered(bytes) => bytes.len() - NUMBER_BYTES,
             Self::Copied(copy) => copy.len(),
             Self::Run { run, .. } => run.len,
             Self::Gpu(body) => body.len(),
@@ -62,6 +82,7 @@ impl Sending {
         let mut params = bytes_on_the_host();
         let buffer = match self {
             Self::Bytes(bytes) => bytes.as_ptr().cast(),
+            Self::Numbered(bytes) => bytes[NUMBER_BYTES..].as_ptr().cast(),
             Self::Copied(copy) => copy.as_slice().as_ptr().cast(),
             Self::Run { run, .. } => run.data.cast(),
             Self::Gpu(body) => {

@@ -73,8 +73,6 @@ pub(super) enum Work {
     Send(Sending),
     /// A tagged message on its way in.
     Tagged {
-        /// Counts the streams of the connection.
-        stream: u64,
         /// The whole tag.
         tag: u64,
         /// Where it goes.
@@ -91,6 +89,8 @@ pub(super) enum Work {
     Active {
         /// Its class.
         class: MessageClass,
+        /// Number of its stream.
+        number: u32,
         /// Where it goes.
         bytes: Vec<u8>,
     },
@@ -102,6 +102,8 @@ pub(super) enum BodyMemory {
     Host(HostBuffer),
     /// The memory of a GPU.
     Gpu(GpuBody),
+    /// Nowhere, of a message that was refused.
+    Nowhere,
 }
 
 /// The operations of one worker.

@@ -1,32 +1,33 @@
 //! Tagged messages on their way in.
 //!
-//! Both ends look which messages have come, and take memory for just those. A client takes the
-//! bodies whose headers have come (rule D8). A server takes requests and free lists, which have any
-//! tag, and such bodies of a stream that a client sends.
+//! Both ends take what has come out of UCX's queue, and receive it into memory for just that. A
+//! body waits for its header (rule D8), unless nobody wants its stream. At a server the other
+//! messages are requests and free lists, which have any tag, and keep their order.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::c_void;
 use std::sync::Arc;
 
 use ucx1_sys::{
-    UCS_MEMORY_TYPE_CUDA, UCS_OK, ucp_tag_message_h, ucp_tag_recv_info_t, ucs_status_t,
+    UCS_ERR_MESSAGE_TRUNCATED, UCS_MEMORY_TYPE_CUDA, UCS_OK, ucp_tag_message_h,
+    ucp_tag_recv_info_t, ucs_status_t,
 };
 
 use crate::device::HostBuffer;
 use crate::device::cuda::{Device, GpuBody};
 use crate::error::{Error, Result, Status};
 use crate::proto::{BodyKind, ExpectedBody, body_of_tag, parse_body_tag};
-use crate::transport::Incoming;
 use crate::transport::stream::MAX_TAGGED_BYTES;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::gather::{address_of, bytes_on_the_host};
 use crate::transport::ucx::link::UcxLink;
 use crate::transport::ucx::operations::{BodyMemory, Work};
 use crate::transport::ucx::worker::Worker;
+use crate::transport::{BodyPlace, Incoming};
 
-/// The part of a tag that is a body's number. A body with any other bit set is taken, too, and
-/// refused with its tag in the text (rule D6).
-const NUMBER_MASK: u64 = 0x0000_0000_FFFF_FFFF;
+/// Where the tag of a body has the number of its stream (rule S2).
+const NUMBER_SHIFT: u32 = 32;
+const NUMBER_MASK: u64 = 0x00FF_FFFF;
 
 /// Packed bodies shorter than this are received on the host, whatever is wished: a body on a GPU
 /// costs the decoder a kernel and a wait for the few values that it looks at.
@@ -40,21 +41,42 @@ const LARGE_AT_ONCE: usize = 2;
 
 /// Receives of tagged messages on one worker.
 pub(super) struct Tagged {
-    /// Takes messages of any tag: a server.
-    any: bool,
+    others: Others,
     /// How many large bodies may be received at once.
     most_large: usize,
     /// How many are being received.
     large: usize,
     /// Where packed bodies go; `None`: to the host.
     gpu: Option<Arc<Device>>,
-    /// Bodies that were announced and have not come.
-    announced: VecDeque<ExpectedBody>,
-    /// At a server while a client sends a stream: bodies whose headers have not come. `None`
-    /// between such streams.
-    early: Option<Vec<FoundMessage>>,
-    /// Counts the streams, for messages of one that is over.
-    stream: u64,
+    /// Streams of which somebody wants the bodies.
+    wanted: BTreeSet<u32>,
+    /// The highest number of a stream so far.
+    highest: u32,
+    /// Bodies of these streams: announced, or here.
+    bodies: BTreeMap<BodyPlace, Meeting>,
+    /// Bodies that were announced and are here, and have not been received.
+    met: VecDeque<(FoundMessage, ExpectedBody)>,
+    /// Those of them that are large and wait for their turn.
+    large_met: VecDeque<(FoundMessage, ExpectedBody)>,
+    /// Bodies that nobody wants.
+    unwanted: Vec<FoundMessage>,
+}
+
+/// What comes beside bodies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Others {
+    /// At a client: nothing.
+    None,
+    /// At a server: messages of any tag.
+    Any,
+    /// The same, and one is being received. What comes behind it waits.
+    UnderWay,
+}
+
+/// The header of a body and the body itself, whichever is here first.
+enum Meeting {
+    Announced(ExpectedBody),
+    Found(FoundMessage),
 }
 
 /// A message that has come, taken out of UCX's queue.
@@ -68,17 +90,34 @@ struct FoundMessage {
 // thread at a time.
 unsafe impl Send for FoundMessage {}
 
+/// The tag of a body of the stream `number`.
+pub(super) fn numbered(tag: u64, number: u32) -> u64 {
+    tag | (u64::from(number) & NUMBER_MASK) << NUMBER_SHIFT
+}
+
 impl Tagged {
-    /// For a client, which knows the tags to come; or for a server, which takes `any`.
-    pub(super) fn new(any: bool, by_turns: bool) -> Self {
+    /// For a client, to which only bodies come.
+    pub(super) fn of_client(by_turns: bool) -> Self {
+        Self::new(Others::None, if by_turns { 1 } else { LARGE_AT_ONCE })
+    }
+
+    /// For a server.
+    pub(super) fn of_server() -> Self {
+        Self::new(Others::Any, LARGE_AT_ONCE)
+    }
+
+    fn new(others: Others, most_large: usize) -> Self {
         Self {
-            any,
-            most_large: if by_turns { 1 } else { LARGE_AT_ONCE },
+            others,
+            most_large,
             large: 0,
             gpu: None,
-            announced: VecDeque::new(),
-            early: None,
-            stream: 0,
+            wanted: BTreeSet::new(),
+            highest: 0,
+            bodies: BTreeMap::new(),
+            met: VecDeque::new(),
+            large_met: VecDeque::new(),
+            unwanted: Vec::new(),
         }
     }
 
@@ -87,33 +126,44 @@ impl Tagged {
         self.gpu = gpu;
     }
 
+    /// Bodies of the stream `number` come from now on.
+    pub(super) fn begin_stream(&mut self, number: u32) {
+        self.highest = self.highest.max(number);
+        self.wanted.insert(number);
+    }
+
     /// Takes note of a body to come.
-    pub(super) fn expect(&mut self, body: ExpectedBody) {
-        self.announced.push_back(body);
-    }
-
-    /// At a server: a client sends a stream from now on.
-    pub(super) fn begin_stream(&mut self) {
-        if self.any {
-            self.early.get_or_insert_default();
-        }
-    }
-
-    /// Forgets the bodies to come.
-    pub(super) fn clear(&mut self, link: Option<&mut UcxLink>) {
-        self.announced.clear();
-        if let (Some(early), Some(link)) = (&mut self.early, link) {
-            for found in std::mem::take(early) {
-                // UCX is rid of it then, and nobody hears of it.
-                let _ = self.receive(link, &found, on_host(0));
+    pub(super) fn expect(&mut self, place: BodyPlace, body: ExpectedBody) {
+        match self.bodies.remove(&place) {
+            Some(Meeting::Found(found)) => self.met.push_back((found, body)),
+            Some(Meeting::Announced(_)) | None => {
+                self.bodies.insert(place, Meeting::Announced(body));
             }
         }
-        self.stream += 1;
     }
 
-    /// At a server: the client's stream is over.
-    pub(super) fn end_stream(&mut self) {
-        self.early = None;
+    /// Nobody wants a body of the stream `number` any more.
+    pub(super) fn forget(&mut self, number: u32) {
+        self.wanted.remove(&number);
+        let first = BodyPlace { number, seq: 0 };
+        let last = BodyPlace {
+            number,
+            seq: u32::MAX,
+        };
+        let of_stream = self.bodies.extract_if(first..=last, |_, _| true);
+        self.unwanted
+            .extend(of_stream.filter_map(|(_, meeting)| match meeting {
+                Meeting::Found(found) => Some(found),
+                Meeting::Announced(_) => None,
+            }));
+        for met in [&mut self.met, &mut self.large_met] {
+            let (gone, left) = std::mem::take(met)
+                .into_iter()
+                .partition::<VecDeque<_>, _>(|(found, _)| number_of(found.tag) == number);
+            *met = left;
+            self.unwanted
+                .extend(gone.into_iter().map(|(found, _)| found));
+        }
     }
 
     /// Begins to receive what has come.
@@ -122,73 +172,106 @@ impl Tagged {
     ///
     /// `Protocol` for a message that may not come; `OutOfMemory`; what a GPU's driver says.
     pub(super) fn fetch(&mut self, link: &mut UcxLink) -> Result<()> {
-        if self.any {
-            while let Some(found) = probe(&link.worker, 0, 0) {
-                if let (Some(early), Some(_)) = (&mut self.early, body_of_tag(found.tag)) {
-                    early.push(found);
-                    continue;
-                }
-                let fits = found.length <= MAX_TAGGED_BYTES;
-                let refusal = || {
-                    Error::protocol(format!(
-                        "the peer sent a tagged message of {} bytes; the limit is \
-                         {MAX_TAGGED_BYTES}",
-                        found.length
-                    ))
-                };
-                let memory = fits.then_some(found.length).ok_or_else(refusal);
-                self.receive(link, &found, memory.and_then(on_host))?;
-            }
-            return self.fetch_early(link);
+        for found in std::mem::take(&mut self.unwanted) {
+            self.receive_unwanted(link, &found)?;
         }
-        // Each body is looked for by its number, and many may be announced while none has come.
-        if self.announced.is_empty() || !has_any(&link.worker) {
-            return Ok(());
+        while let Some((found, body)) = self.met.pop_front() {
+            self.receive_body(link, found, body)?;
         }
-        let mut index = 0;
-        while let Some(body) = self.announced.get(index).copied() {
-            // A peer may send bodies in any order, and wait until each has left.
-            let has_turn = body.packed <= LARGE_BYTES || self.large < self.most_large;
-            let found = has_turn
-                .then(|| probe(&link.worker, u64::from(body.seq), NUMBER_MASK))
-                .flatten();
-            let Some(found) = found else {
-                index += 1;
-                continue;
-            };
-            self.announced.remove(index);
-            let memory = self.memory_for(body, &found);
-            self.receive(link, &found, memory)?;
-            self.large += usize::from(found.length > LARGE_BYTES);
-            if !has_any(&link.worker) {
-                break;
-            }
+        while self.others != Others::UnderWay
+            && let Some(found) = probe(&link.worker)
+        {
+            self.sort(link, found)?;
+        }
+        // A peer may send bodies in any order, and wait until each has left.
+        while self.large < self.most_large
+            && let Some((found, body)) = self.large_met.pop_front()
+        {
+            self.large += 1;
+            self.receive_announced(link, &found, body)?;
         }
         Ok(())
     }
 
-    /// Begins to receive the bodies of a client's stream whose headers have come.
-    fn fetch_early(&mut self, link: &mut UcxLink) -> Result<()> {
-        let mut index = 0;
-        while let Some(found) = self.early.as_mut().and_then(|early| early.get(index)) {
-            let number = body_of_tag(found.tag).map(|(seq, _)| seq);
-            let at = (self.announced.iter()).position(|body| Some(body.seq) == number);
-            let Some(body) = at.and_then(|at| self.announced.remove(at)) else {
-                index += 1;
-                continue;
-            };
-            let found = self.early.as_mut().map(|early| early.remove(index));
-            if let Some(found) = found {
-                let memory = self.memory_for(body, &found);
-                self.receive(link, &found, memory)?;
+    /// Decides about a message that has come.
+    fn sort(&mut self, link: &mut UcxLink, found: FoundMessage) -> Result<()> {
+        let Some((place, _)) = self.body_of(found.tag) else {
+            return self.receive_other(link, &found);
+        };
+        if !self.wanted.contains(&place.number) {
+            return self.receive_unwanted(link, &found);
+        }
+        match self.bodies.remove(&place) {
+            Some(Meeting::Announced(body)) => self.receive_body(link, found, body),
+            Some(Meeting::Found(_)) => Err(Error::protocol(format!(
+                "two bodies of message {} came before its header",
+                place.seq
+            ))),
+            None => {
+                self.bodies.insert(place, Meeting::Found(found));
+                Ok(())
             }
         }
-        Ok(())
+    }
+
+    /// The body that a tag names, of a stream that has begun.
+    fn body_of(&self, tag: u64) -> Option<(BodyPlace, BodyKind)> {
+        let number = number_of(tag);
+        let (seq, kind) = body_of_tag(without_number(tag))?;
+        (number <= self.highest).then_some((BodyPlace { number, seq }, kind))
+    }
+
+    /// Receives a request or a free list.
+    fn receive_other(&mut self, link: &mut UcxLink, found: &FoundMessage) -> Result<()> {
+        if self.others == Others::None {
+            let refused = match parse_body_tag(found.tag) {
+                Err(error) => Error::from(error), // Rule D6
+                Ok(_) => Error::protocol("a body came of a stream that has not begun"),
+            };
+            return self.receive(link, found, Err(refused));
+        }
+        self.others = Others::UnderWay;
+        let memory = within_limit(found).and_then(|()| on_host(found.length));
+        self.receive(link, found, memory)
+    }
+
+    /// Receives a body that nobody wants, which is counted all the same. A list names memory to be
+    /// given back.
+    fn receive_unwanted(&mut self, link: &mut UcxLink, found: &FoundMessage) -> Result<()> {
+        let memory = match self.body_of(found.tag) {
+            Some((_, BodyKind::List)) => within_limit(found).and_then(|()| on_host(found.length)),
+            _ => on_host(0),
+        };
+        self.receive(link, found, memory)
+    }
+
+    /// Receives a body whose header has come, or keeps it until it is its turn.
+    fn receive_body(
+        &mut self,
+        link: &mut UcxLink,
+        found: FoundMessage,
+        body: ExpectedBody,
+    ) -> Result<()> {
+        if found.length > LARGE_BYTES {
+            self.large_met.push_back((found, body));
+            return Ok(());
+        }
+        self.receive_announced(link, &found, body)
+    }
+
+    fn receive_announced(
+        &mut self,
+        link: &mut UcxLink,
+        found: &FoundMessage,
+        body: ExpectedBody,
+    ) -> Result<()> {
+        let memory = self.memory_for(body, found);
+        self.receive(link, found, memory)
     }
 
     /// Memory for a body, which must be as it was announced.
     fn memory_for(&self, body: ExpectedBody, found: &FoundMessage) -> Result<BodyMemory> {
-        let (seq, kind) = parse_body_tag(found.tag)?; // Rule D6
+        let (seq, kind) = parse_body_tag(without_number(found.tag))?;
         let announced = match kind {
             BodyKind::Packed => body.packed,
             BodyKind::List => body.list,
@@ -213,7 +296,7 @@ impl Tagged {
     }
 
     /// Receives a message into this memory. Where there is none it is received all the same, so
-    /// that UCX is rid of it.
+    /// that UCX is rid of it, and nobody else hears of it.
     fn receive(
         &self,
         link: &mut UcxLink,
@@ -222,7 +305,7 @@ impl Tagged {
     ) -> Result<()> {
         let (mut memory, refused) = match memory {
             Ok(memory) => (memory, Ok(())),
-            Err(error) => (on_host(0)?, Err(error)),
+            Err(error) => (BodyMemory::Nowhere, Err(error)),
         };
         let mut params = bytes_on_the_host();
         let (buffer, count): (*mut c_void, _) = match &mut memory {
@@ -231,6 +314,7 @@ impl Tagged {
                 (address_of(body), body.len())
             }
             BodyMemory::Host(memory) => (memory.as_mut_slice().as_mut_ptr().cast(), memory.len()),
+            BodyMemory::Nowhere => (std::ptr::null_mut(), 0),
         };
         let (api, worker) = (link.worker.api(), link.worker.handle());
         // SAFETY: the worker lives; the message was taken by a probe and is received only here; the
@@ -240,7 +324,6 @@ impl Tagged {
             api.ucp_tag_msg_recv_nbx(worker, buffer, count, found.message, &raw const params)
         };
         let work = Work::Tagged {
-            stream: self.stream,
             tag: found.tag,
             memory,
         };
@@ -256,63 +339,85 @@ impl Tagged {
     pub(super) fn finish(
         &mut self,
         worker: &Worker,
-        stream: u64,
         tag: u64,
         memory: BodyMemory,
         status: ucs_status_t,
-    ) -> Result<Option<Incoming>> {
+    ) -> Result<Option<(u32, Incoming)>> {
         let length = match &memory {
             BodyMemory::Host(memory) => memory.len(),
             BodyMemory::Gpu(body) => body.len(),
+            BodyMemory::Nowhere => return Ok(None),
         };
-        if length as u64 > LARGE_BYTES {
+        let body = self.body_of(tag);
+        if body.is_none() && self.others == Others::UnderWay {
+            self.others = Others::Any;
+        }
+        if body.is_some() && length as u64 > LARGE_BYTES {
             self.large = self.large.saturating_sub(1);
         }
-        if stream != self.stream {
-            return Ok(None);
+        match status {
+            UCS_OK => {}
+            // One that nobody wants.
+            UCS_ERR_MESSAGE_TRUNCATED if length == 0 => {}
+            _ => return Err(error(worker.api(), "a message was not received", status)),
         }
-        if status != UCS_OK {
-            return Err(error(worker.api(), "a message was not received", status));
-        }
-        Ok(Some(match (body_of_tag(tag), memory) {
-            (Some((seq, _)), BodyMemory::Gpu(body)) => Incoming::GpuBody { seq, body },
-            (Some((seq, BodyKind::Packed)), BodyMemory::Host(memory)) => {
-                Incoming::Body { seq, memory }
-            }
+        let number = body.map_or(0, |(place, _)| place.number);
+        let message = match (body, memory) {
+            (Some((place, _)), BodyMemory::Gpu(body)) => Incoming::GpuBody {
+                seq: place.seq,
+                body,
+            },
+            (Some((place, BodyKind::Packed)), BodyMemory::Host(memory)) => Incoming::Body {
+                seq: place.seq,
+                memory,
+            },
             (_, BodyMemory::Host(memory)) => Incoming::Tagged {
-                tag,
+                tag: match body {
+                    Some(_) => without_number(tag),
+                    None => tag,
+                },
                 bytes: memory.as_slice().into(),
             },
-            (None, BodyMemory::Gpu(_)) => return Ok(None),
-        }))
+            (None, BodyMemory::Gpu(_)) | (_, BodyMemory::Nowhere) => return Ok(None),
+        };
+        Ok(Some((number, message)))
     }
 }
 
-/// Takes a message with this tag out of UCX's queue, as far as `mask` compares it.
-fn probe(worker: &Worker, tag: u64, mask: u64) -> Option<FoundMessage> {
-    look(worker, tag, mask, true)
+fn number_of(tag: u64) -> u32 {
+    u32::try_from(tag >> NUMBER_SHIFT & NUMBER_MASK).unwrap_or_default()
 }
 
-/// Whether UCX's queue has a message.
-fn has_any(worker: &Worker) -> bool {
-    look(worker, 0, 0, false).is_some()
+fn without_number(tag: u64) -> u64 {
+    tag & !(NUMBER_MASK << NUMBER_SHIFT)
 }
 
-/// Finds a message, and `takes` it out of the queue or leaves it there. What is left there is not
-/// to be received.
-fn look(worker: &Worker, tag: u64, mask: u64, takes: bool) -> Option<FoundMessage> {
+/// Takes a message out of UCX's queue.
+fn probe(worker: &Worker) -> Option<FoundMessage> {
     let mut info = ucp_tag_recv_info_t {
         sender_tag: 0,
         length: 0,
     };
     let (api, handle) = (worker.api(), worker.handle());
+    let (any, takes) = (0, 1);
     // SAFETY: the worker lives; `info` is writable.
-    let message = unsafe { api.ucp_tag_probe_nb(handle, tag, mask, takes.into(), &raw mut info) };
+    let message = unsafe { api.ucp_tag_probe_nb(handle, any, any, takes, &raw mut info) };
     (!message.is_null()).then_some(FoundMessage {
         message,
         tag: info.sender_tag,
         length: info.length as u64,
     })
+}
+
+/// Refuses a message that is longer than any of its kind.
+fn within_limit(found: &FoundMessage) -> Result<()> {
+    if found.length <= MAX_TAGGED_BYTES {
+        return Ok(());
+    }
+    Err(Error::protocol(format!(
+        "the peer sent a tagged message of {} bytes; the limit is {MAX_TAGGED_BYTES}",
+        found.length
+    )))
 }
 
 fn on_host(length: u64) -> Result<BodyMemory> {

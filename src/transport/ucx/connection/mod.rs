@@ -30,7 +30,7 @@ use crate::transport::ucx::operations::UcxRequest;
 use crate::transport::ucx::silence;
 use crate::transport::ucx::tagged::Tagged;
 use crate::transport::{
-    BodyWays, Connection, ConnectionReadiness, Identity, Incoming, Outgoing, PeerOrigin,
+    BodyPlace, BodyWays, Connection, ConnectionReadiness, Identity, Incoming, Outgoing, PeerOrigin,
     PeerRegions, Profile, RegionPool, Traffic, Trust,
 };
 
@@ -55,8 +55,8 @@ pub struct UcxConnection {
     gpu: Option<Arc<Device>>,
     /// At a client, until its server has sent a control message: control messages that wait for
     /// that. UCX ends the process of a baseline server that is sent one.
-    unproven: Option<Vec<Vec<u8>>>,
-    inbox: VecDeque<Incoming>,
+    unproven: Option<Vec<(u32, Vec<u8>)>>,
+    inbox: VecDeque<(u32, Incoming)>,
     /// Whoever reads looks for messages, and does not sleep.
     awake: bool,
     /// The descriptor tells of what comes.
@@ -87,7 +87,7 @@ impl UcxConnection {
         let link = UcxLink::new(context, ConnectionEnd::Server, |worker, shared| {
             UcxEndpoint::connect(worker, shared, address)
         })?;
-        let tagged = Tagged::new(false, context.receives_by_turns());
+        let tagged = Tagged::of_client(context.receives_by_turns());
         let mut connection = Self::new(link, tagged, address.to_string());
         connection.establish(deadline, attempt).await?;
         Ok(connection)
@@ -107,7 +107,7 @@ impl UcxConnection {
             let request = request.take().ok_or_else(closed)?;
             UcxEndpoint::accept(worker, shared, request)
         })?;
-        Ok(Self::new(link, Tagged::new(true, false), peer))
+        Ok(Self::new(link, Tagged::of_server(), peer))
     }
 
     fn new(mut link: UcxLink, tagged: Tagged, peer: String) -> Self {
@@ -117,6 +117,7 @@ impl UcxConnection {
         let is_here = address.as_ref().is_some_and(is_loopback);
         let profile = Profile {
             is_ordered: false,
+            carries_many: true,
             // UCX drops what it has of an endpoint that fails.
             is_read_after_close: false,
             trust: Trust::OPEN_MEMORY,
@@ -221,7 +222,7 @@ impl UcxConnection {
 
     /// The next message. Where there is none the descriptor tells when to ask again, or whoever is
     /// awake does it by himself.
-    fn next(&mut self) -> Result<Option<Incoming>> {
+    fn next(&mut self) -> Result<Option<(u32, Incoming)>> {
         self.generation.ensure_same_process()?;
         let gpu = self.gpu.clone();
         let _current = match enter(gpu.as_ref()) {
@@ -263,6 +264,19 @@ impl UcxConnection {
         Ok(None)
     }
 
+    /// Deals with what a call has made possible.
+    fn settle_soon(&mut self) {
+        if self.ensure_usable().is_err() {
+            return;
+        }
+        let gpu = self.gpu.clone();
+        match enter(gpu.as_ref()) {
+            Ok(_current) => _ = self.settle(),
+            Err(error) => self.over = Some(error),
+        }
+        self.wake_for_inbox();
+    }
+
     /// Keeps the promise of [`ConnectionReadiness`]: whoever sleeps wakes for what is in the inbox,
     /// although another thread's call has put it there.
     fn wake_for_inbox(&mut self) {
@@ -290,10 +304,7 @@ impl Connection for UcxConnection {
 
     fn queue(&mut self, number: u32, message: Outgoing) -> Result<()> {
         self.ensure_usable()?;
-        if number > 0 {
-            return Err(Error::unsupported("ucx carries one stream at a time"));
-        }
-        self.send_now(message)
+        self.send_now(number, message)
     }
 
     fn flush(&mut self) -> Result<bool> {
@@ -318,49 +329,39 @@ impl Connection for UcxConnection {
         self.queued_bytes == 0 && self.has_left()
     }
 
-    fn post_body(&mut self, _: u32, body: ExpectedBody) {
-        if self.ensure_usable().is_err() {
-            return;
-        }
-        let gpu = self.gpu.clone();
-        let _current = match enter(gpu.as_ref()) {
-            Ok(current) => current,
-            Err(error) => {
-                self.over = Some(error);
-                return self.wake_for_inbox();
-            }
-        };
-        self.tagged.expect(body);
+    fn post_body(&mut self, number: u32, body: ExpectedBody) {
+        let seq = body.seq;
+        let place = BodyPlace { number, seq };
+        self.tagged.expect(place, body);
         if let Some(pulls) = &mut self.pulls {
-            pulls.expect(body.seq, body.packed);
+            pulls.expect(place, body.packed);
         }
-        self.settle();
-        self.wake_for_inbox();
+        self.settle_soon();
     }
 
-    fn begin_stream(&mut self, _: u32, _early_bytes: u64) {
-        self.tagged.begin_stream();
+    fn begin_stream(&mut self, number: u32, _early_bytes: u64) {
+        self.tagged.begin_stream(number);
         if let Some(link) = &self.link {
             link.shared.take_stream(true);
         }
     }
 
     fn end_stream(&mut self) {
-        self.tagged.end_stream();
         if let Some(link) = &self.link {
             link.shared.take_stream(false);
         }
     }
 
-    fn forget_bodies(&mut self, _: u32) {
-        self.tagged.clear(self.link.as_mut());
+    fn forget_bodies(&mut self, number: u32) {
+        self.tagged.forget(number);
         if let Some(pulls) = &mut self.pulls {
-            pulls.clear();
+            self.inbox.extend(pulls.forget(number));
         }
+        self.settle_soon();
     }
 
     fn receive(&mut self) -> Result<Option<(u32, Incoming)>> {
-        Ok(self.next()?.map(|message| (0, message)))
+        self.next()
     }
 
     fn wake(&mut self) {

@@ -42,7 +42,7 @@ impl UcxConnection {
                 break;
             }
             moved = true;
-            is_proven |= (arrived.iter()).any(|it| matches!(it, Incoming::Control { .. }));
+            is_proven |= (arrived.iter()).any(|it| matches!(it, (_, Incoming::Control { .. })));
             self.inbox.extend(arrived);
             for message in announced {
                 let (worker, shared) = (&link.worker, &link.shared);
@@ -52,7 +52,7 @@ impl UcxConnection {
             self.note(failed);
             for (work, status) in finished {
                 let came = self.finish(work, status);
-                is_proven |= matches!(came, Ok(Some(Incoming::Control { .. })));
+                is_proven |= matches!(came, Ok(Some((_, Incoming::Control { .. }))));
                 match came {
                     Ok(message) => self.inbox.extend(message),
                     Err(error) => self.note(Err(error)),
@@ -73,40 +73,40 @@ impl UcxConnection {
     }
 
     /// What an operation that is over has brought.
-    fn finish(&mut self, work: Work, status: ucs_status_t) -> Result<Option<Incoming>> {
+    fn finish(&mut self, work: Work, status: ucs_status_t) -> Result<Option<(u32, Incoming)>> {
         let Some(link) = &mut self.link else {
             return Ok(None);
         };
-        let failed = |doing| -> Result<Option<Incoming>> { Err(error(self.api, doing, status)) };
+        let failed = |doing| error(self.api, doing, status);
         match work {
             Work::Send(sending) => {
                 self.queued_bytes -= sending.len() as u64;
                 // Why a send failed is told by the endpoint's error handler, where there is one.
                 match status {
                     UCS_OK | UCS_ERR_CANCELED => Ok(None),
-                    _ => failed("a message was not sent"),
+                    _ => Err(failed("a message was not sent")),
                 }
             }
-            Work::Active { class, bytes } => match status {
-                UCS_OK => Ok(Some(class.incoming(bytes.into()))),
-                _ => failed("a message was not received"),
+            Work::Active {
+                class,
+                number,
+                bytes,
+            } => match status {
+                UCS_OK => Ok(Some((number, class.incoming(bytes.into())))),
+                _ => Err(failed("a message was not received")),
             },
             Work::Read { list, memory } => {
                 // Its list has it, too.
                 drop(memory);
                 let outcome = match status {
                     UCS_OK => Ok(()),
-                    _ => failed("the memory that the server lent cannot be read").map(drop),
+                    _ => Err(failed("the memory that the server lent cannot be read")),
                 };
                 let pulls = self.pulls.as_mut();
                 pulls.map_or(Ok(None), |pulls| pulls.finish(list, outcome))
             }
-            Work::Tagged {
-                stream,
-                tag,
-                memory,
-            } => {
-                let came = (self.tagged).finish(&link.worker, stream, tag, memory, status)?;
+            Work::Tagged { tag, memory } => {
+                let came = (self.tagged).finish(&link.worker, tag, memory, status)?;
                 match (came, &mut self.pulls) {
                     (Some(message), Some(pulls)) => pulls.take_in(link, message),
                     (came, _) => Ok(came),

@@ -8,7 +8,7 @@ use crate::device::cuda::Device;
 use crate::error::Result;
 use crate::proto::Span;
 use crate::transport::regions::{NoRegions, no_regions};
-use crate::transport::{PeerRegions, Resolved, Unmapped};
+use crate::transport::{BodyPlace, PeerRegions, Resolved, Unmapped};
 
 impl PeerRegions for UcxConnection {
     fn map(&mut self, id: u16, handle: &[u8], _fd: Option<OwnedFd>) -> Result<()> {
@@ -38,7 +38,7 @@ impl PeerRegions for UcxConnection {
 
     fn resolve(&mut self, number: u32, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
         match &mut self.pulls {
-            Some(pulls) => pulls.resolve(seq, &spans),
+            Some(pulls) => pulls.resolve(BodyPlace { number, seq }, &spans),
             None => NoRegions.resolve(number, seq, spans),
         }
     }

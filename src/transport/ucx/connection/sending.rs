@@ -10,15 +10,16 @@ use ucx1_sys::{
 
 use super::{UcxConnection, closed, enter};
 use crate::error::{Error, Result};
+use crate::proto::body_of_tag;
 use crate::transport::ucx::callbacks::MessageClass;
 use crate::transport::ucx::gather::Sending;
 use crate::transport::ucx::operations::Work;
-use crate::transport::ucx::tagged::LARGE_BYTES;
+use crate::transport::ucx::tagged::{LARGE_BYTES, numbered};
 use crate::transport::{Outgoing, sends_host_memory_only};
 
 impl UcxConnection {
-    /// Hands a message to UCX.
-    pub(super) fn send_now(&mut self, message: Outgoing) -> Result<()> {
+    /// Hands a message of the stream `number` to UCX.
+    pub(super) fn send_now(&mut self, number: u32, message: Outgoing) -> Result<()> {
         if let Outgoing::GpuBody { body, .. } = &message {
             self.gpu = Some(Arc::clone(body.device()));
         }
@@ -27,55 +28,60 @@ impl UcxConnection {
         match message {
             Outgoing::Metadata { prefix, header } => {
                 let header = header.as_deref().unwrap_or_default();
-                self.send_active(MessageClass::Metadata, [prefix.as_slice(), header].concat())
+                let bytes = [prefix.as_slice(), header].concat();
+                self.send_active(MessageClass::Metadata, number, bytes)
             }
             Outgoing::Control { bytes, fd: _ } => match &mut self.unproven {
                 Some(waiting) => {
-                    waiting.push(bytes);
+                    waiting.push((number, bytes));
                     Ok(())
                 }
-                None => self.send_active(MessageClass::Control, bytes),
+                None => self.send_active(MessageClass::Control, number, bytes),
             },
-            Outgoing::Tagged { tag, payload } => self.send_tagged(tag, Sending::payload(payload)?),
+            Outgoing::Tagged { tag, payload } => {
+                let sending = Sending::payload(payload)?;
+                let tag = body_of_tag(tag).map_or(tag, |_| numbered(tag, number));
+                self.send_tagged(tag, sending)
+            }
             Outgoing::GpuBody { .. } if !self.knows_cuda => Err(sends_host_memory_only()),
-            Outgoing::GpuBody { tag, body } => self.send_tagged(tag, Sending::Gpu(body)),
+            Outgoing::GpuBody { tag, body } => {
+                self.send_tagged(numbered(tag, number), Sending::Gpu(body))
+            }
         }
     }
 
     /// The server takes control messages: it has sent one, or its URI says so (rule E1). What
     /// waited for that leaves.
     pub(in crate::transport::ucx) fn prove(&mut self) {
-        for bytes in self.unproven.take().unwrap_or_default() {
-            let sent = self.send_active(MessageClass::Control, bytes);
+        for (number, bytes) in self.unproven.take().unwrap_or_default() {
+            let sent = self.send_active(MessageClass::Control, number, bytes);
             self.note(sent);
         }
     }
 
-    fn send_active(&mut self, class: MessageClass, bytes: Vec<u8>) -> Result<()> {
+    fn send_active(&mut self, class: MessageClass, number: u32, bytes: Vec<u8>) -> Result<()> {
         let (length, most) = (bytes.len(), class.limit(true));
         if length as u64 > most {
             return Err(Error::invalid_argument(format!(
                 "a {class:?} message of {length} bytes cannot be sent; the limit is {most}"
             )));
         }
-        // Rule R1: no header, and for metadata the reply flag. UCX drops a message with it that is
-        // read after the endpoint has failed, as the last word of a server may be.
+        // Rule R1: no header to a peer that knows one stream, and for metadata the reply flag. UCX
+        // drops a message with it that is read after the endpoint has failed, as the last word of a
+        // server may be.
         let flags = match class {
             MessageClass::Metadata => UCP_AM_SEND_FLAG_REPLY,
             MessageClass::Control => 0,
         };
-        self.post(
-            Sending::Bytes(bytes),
-            |api, endpoint, buffer, count, mut params| {
-                params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
-                params.flags = flags;
-                let (id, none) = (class.id(), std::ptr::null());
-                // SAFETY: the endpoint lives; the buffer is the operation's until that is over.
-                unsafe {
-                    api.ucp_am_send_nbx(endpoint, id, none, 0, buffer, count, &raw const params)
-                }
-            },
-        )
+        let sending = Sending::active(number, bytes);
+        let (header, header_len) = sending.header();
+        self.post(sending, |api, endpoint, buffer, count, mut params| {
+            params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+            params.flags = flags;
+            let (id, params) = (class.id(), &raw const params);
+            // SAFETY: the endpoint lives; header and buffer are the operation's until that is over.
+            unsafe { api.ucp_am_send_nbx(endpoint, id, header, header_len, buffer, count, params) }
+        })
     }
 
     fn send_tagged(&mut self, tag: u64, sending: Sending) -> Result<()> {
