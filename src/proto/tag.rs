@@ -253,6 +253,16 @@ impl RoleTags {
         self.iter().any(|(_, tags)| tags.free_data == Some(tag))
     }
 
+    /// Whether the tags of bodies can have the number of their stream in bits 32 to 55, and none is
+    /// mistaken for one of these tags (rule S2).
+    pub(crate) fn leave_room_for_numbers(&self) -> bool {
+        let tags = self.iter().flat_map(|(_, tags)| {
+            let requests = [tags.want_data, tags.dipc_want];
+            requests.into_iter().chain(tags.free_data)
+        });
+        tags.into_iter().all(|tag| tag >> (KIND_SHIFT + 1) != 0)
+    }
+
     /// Checks rule U4 for each role, and that all requests have different tags.
     ///
     /// # Errors
@@ -341,6 +351,20 @@ mod tests {
             Some((Role::Both, false))
         );
         assert_eq!(RoleTags::DEFAULT.request(body_tag(1, BodyKind::List)), None);
+    }
+
+    /// Rule S2: tags that the body of some stream could have leave no room for numbers.
+    #[test]
+    fn tags_leave_room_for_numbers_of_streams() {
+        assert!(RoleTags::DEFAULT.leave_room_for_numbers());
+        for (bit, leaves) in [(32, false), (55, false), (57, true), (63, true)] {
+            let tags = Tags {
+                want_data: 1 << bit,
+                ..Tags::DEFAULT
+            };
+            let tags = RoleTags::only(Role::Both, tags);
+            assert_eq!(tags.leave_room_for_numbers(), leaves, "bit {bit}");
+        }
     }
 
     /// Rule U4: equal tags, and tags that look like a body's, are refused by name.

@@ -21,13 +21,13 @@ use crate::{
     Other, client, eventually, link_options, options, role, serve, takes_one, until_told, works,
 };
 
-fn server(options: ServerOptions) -> (ServerHandle, String) {
+pub fn server(options: ServerOptions) -> (ServerHandle, String) {
     let server = ServerHandle::new(options).unwrap();
     let uri = server.listen("ucx://127.0.0.1:0").unwrap();
     (server, uri)
 }
 
-fn lending(body: BodyPolicy) -> ServerOptions {
+pub fn lending(body: BodyPolicy) -> ServerOptions {
     ServerOptions { body, ..options() }
 }
 
@@ -43,7 +43,7 @@ fn publish(server: &ServerHandle, arena: &Arena, count: i64, rows: usize) -> Vec
 }
 
 /// An arena whose regions are small, so that a table lies in several.
-fn arena() -> Arena {
+pub fn arena() -> Arena {
     let options = ArenaOptions {
         region_bytes: 1 << 20,
         ..ArenaOptions::default()

@@ -16,6 +16,7 @@ mod fetched;
 mod host;
 mod lending;
 mod lists;
+mod many;
 mod messages;
 mod pair;
 #[path = "../ucx_peer/peer.rs"]

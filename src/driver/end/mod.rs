@@ -44,7 +44,7 @@ use crate::proto::{
     ArrivedRequest, QuietTimes, Role, RoleTags, Sender, SenderConfig, Session, SessionStream, Tags,
     Timestamp,
 };
-use crate::transport::{BodyWays, Connection, ConnectionReadiness, RegionPool};
+use crate::transport::{BodyWays, Connection, ConnectionReadiness, Profile, RegionPool};
 
 /// A connection, as its threads share it.
 pub type EndLink = Link<End>;
@@ -225,11 +225,17 @@ impl EndLink {
         host: Weak<dyn Host>,
     ) -> Result<Arc<Self>> {
         let free_tag = config.tags.both.and_then(|tags| tags.free_data);
-        let is_ordered = connection.identity().profile.is_ordered;
+        let Profile {
+            is_ordered,
+            carries_many,
+            ..
+        } = connection.identity().profile;
+        // Rule S2: without order the tags of bodies have the number of the stream.
+        let has_room = is_ordered || config.tags.leave_room_for_numbers();
         let session = Session::server(config, is_ordered, limits.quiet, clock::now());
         let mut end = End::new(connection, session, free_tag);
         end.most_queued = limits.most_queued;
-        if is_ordered {
+        if carries_many && has_room {
             end.session.offer_streams(limits.streams);
         }
         let identity = end.connection.identity().clone();
