@@ -196,7 +196,7 @@ def _shed() -> list[Group]:
 
 def _open() -> list[Group]:
     """New streams of one small batch, so many at once, beside those that Flight opens in the same run."""
-    peers = ("dipc shm arena", "dipc tcp", "dipc tls")
+    peers = ("dipc shm arena", "dipc tcp", "dipc tls", "dipc ucx tcp")
     opened = Case("open", batch_bytes=64, seconds=2)
     return [_group("opened streams", *((peers, replace(opened, streams=count)) for count in (1, 64, 1_000)))]
 

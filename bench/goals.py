@@ -157,7 +157,7 @@ def _shed(run: Run) -> Iterator[Outcome]:
 
 def _open(run: Run) -> Iterator[Outcome]:
     """The goal is that of 1,000 streams over tcp; the others are told beside it."""
-    for peer, count in product(("dipc tcp", ARENA, "dipc tls"), (1_000, 64, 1)):
+    for peer, count in product(("dipc tcp", ARENA, "dipc tls", "dipc ucx tcp"), (1_000, 64, 1)):
         way = peer.removeprefix("dipc ").removesuffix(" arena")
         case = f"{way}: streams of one batch opened in a second, {count:,} at once, in Flight's over {_flights(peer)}"
         row = find(run, peer, "open", streams=count)

@@ -446,6 +446,9 @@ fn slow_providers_are_waited_for() {
         };
         serve(&server, "t", Box::new(FnProvider(think)));
         let client = Arc::new(client(8));
+        // To connect may take longer.
+        let first = ask(&client, &uri, b"t", &subject.options());
+        read_all(&mut stream(&first).unwrap()).unwrap();
         let options = GetOptions {
             connect_timeout: Duration::from_millis(300),
             ..subject.options()
