@@ -1,6 +1,6 @@
 //! Many streams on one connection (section S).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, mpsc};
@@ -332,6 +332,48 @@ fn one_of_many_may_fail() {
         request.finish(Some(SOON)).unwrap();
         assert!(read_all(&mut stream(&pending).unwrap()).unwrap().is_empty());
         assert_eq!(client.stats().connections_made, 1);
+    }
+}
+
+/// Rule S8: streams that run go on while their server stops, and the stop waits for them, and no
+/// longer.
+#[test]
+fn running_streams_outlast_a_stop() {
+    for subject in subjects() {
+        let (server, uri) = server(subject, many(1000));
+        server.serve_pull(b"t").unwrap();
+        let client = client(8);
+        let options = subject.options();
+        let asked: Vec<_> = (0..20)
+            .map(|_| ask(&client, &uri, b"t", &options))
+            .collect();
+        let requests = collect(&server, 20);
+        for request in &requests {
+            begin(request);
+            push(request, 0).unwrap();
+        }
+        let mut streams: Vec<_> = asked.iter().map(|it| stream(it).unwrap()).collect();
+        thread::scope(|scope| {
+            let stopping = scope.spawn(|| server.stop(SOON));
+            let sending = scope.spawn(move || {
+                // One ends after the other, the first of the connection among the first.
+                let mut requests = VecDeque::from(requests);
+                while let Some(request) = requests.pop_front() {
+                    for number in 1..=5 {
+                        requests.iter().for_each(|it| push(it, number).unwrap());
+                    }
+                    request.finish(Some(SOON)).unwrap();
+                }
+            });
+            let read = |mut stream: Stream| scope.spawn(move || read_all(&mut stream).unwrap());
+            let reading: Vec<_> = streams.drain(..).map(read).collect();
+            let lengths = reading.into_iter().map(|it| it.join().unwrap().len());
+            let lengths: BTreeSet<_> = lengths.collect();
+            assert_eq!(lengths, (0..20).map(|at| 1 + 5 * at).collect());
+            sending.join().unwrap();
+            stopping.join().unwrap().unwrap();
+        });
+        assert_eq!(client.stats().connections_made, 1, "{}", subject.scheme);
     }
 }
 

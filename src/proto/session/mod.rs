@@ -457,8 +457,12 @@ impl<P, K, B> Session<P, K, B> {
                 None => Err(ended(number)),
             },
             // The server waits for the client's end, so that the client loses nothing unread.
-            None if self.is_dismissed() && self.streams.first.is_between_streams() => {
-                Err(Error::disconnected("the server is being stopped"))
+            None if self.is_dismissed() => {
+                let is_in_use = |stream: &SessionStream<P, K, B>| !stream.is_between_streams();
+                match self.streams.all().any(is_in_use) {
+                    true => Ok(false),
+                    false => Err(Error::disconnected("the server is being stopped")),
+                }
             }
             None => Ok(false),
         }

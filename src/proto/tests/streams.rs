@@ -485,6 +485,27 @@ fn nothing_is_served_after_goaway() {
     assert!(session.first().ensure_streaming().is_ok());
 }
 
+/// Rule S8: a client closes a connection on which its server serves no more streams once none is
+/// under way, whichever has ended first.
+#[test]
+fn a_dismissed_client_reads_all_of_its_streams() {
+    let mut session = client();
+    session.offer_streams(3);
+    receives(&mut session, Verb::Get);
+    say(&mut session, 0, &Control::Streams { limit: 3 }).unwrap();
+    let number = session.open().unwrap();
+    let stream = session.stream_mut(number).unwrap();
+    stream
+        .begin_receiving(Timestamp::default(), stream_of(Verb::Get, WINDOW, false))
+        .unwrap();
+    say(&mut session, 0, &Control::GoAway).unwrap();
+    session.first_mut().end_receiving();
+    assert!(!session.nothing_came(None).unwrap());
+    session.stream_mut(number).unwrap().end_receiving();
+    let error = session.nothing_came(None).unwrap_err();
+    assert_eq!(error.status(), Status::Disconnected);
+}
+
 /// Rule E4: a stream that its consumer has left is waited for, and the others go on meanwhile.
 #[test]
 fn a_silent_stream_is_noticed_among_others() {
