@@ -343,8 +343,7 @@ impl<P, K, B> Streams<P, K, B> {
             && numbered.standing == Standing::Held
         {
             numbered.standing = Standing::Released;
-            self.asked(number);
-            // It may have come to its end.
+            // It may have come to its end. A request that waits for its turn still leaves.
             let _ = self.get_mut(number);
         }
     }
@@ -367,6 +366,10 @@ impl<P, K, B> Streams<P, K, B> {
             }
             self.to_send.pop_front();
             numbered.is_to_send = false;
+            if is_unasked && !waits && numbered.standing != Standing::Held {
+                // Its host has left before it asked.
+                self.asked(number);
+            }
             self.settle(number);
         }
         None
@@ -423,6 +426,7 @@ impl<P, K, B> Streams<P, K, B> {
         }
         let is_needed = numbered.stream.has_output() || numbered.stream.lent_outstanding() > 0;
         if numbered.standing == Standing::Lent && !is_needed {
+            self.asked(number);
             let ended = self.others.remove(&number);
             let schema = ended.and_then(|it| it.stream.last_schema);
             self.last_schema = schema.or(self.last_schema.take());

@@ -61,6 +61,8 @@ struct ManyWorld {
     down: VecDeque<(u32, Wire)>,
     /// Streams that the client has not opened.
     next: usize,
+    /// Streams that have a number, and whose server was not asked; with their batches.
+    unasked: Vec<(u32, u32)>,
     wanted: BTreeMap<u32, Wanted>,
     served: BTreeMap<u32, Served>,
     /// Lent bodies that arrays hold, and those on their way back.
@@ -86,6 +88,7 @@ impl ManyWorld {
             up: VecDeque::new(),
             down: VecDeque::new(),
             next: 0,
+            unasked: Vec::new(),
             wanted: BTreeMap::new(),
             served: BTreeMap::new(),
             held: Vec::new(),
@@ -98,8 +101,9 @@ impl ManyWorld {
     fn run(&mut self) {
         let mut idle = 0;
         while idle < 200 {
-            let moved = match self.dice.roll(8) {
+            let moved = match self.dice.roll(9) {
                 0 => self.open(),
+                8 => self.ask(),
                 1 | 2 => self.deliver_up(),
                 3 | 4 => self.deliver_down(),
                 5 => self.serve(),
@@ -128,6 +132,25 @@ impl ManyWorld {
             },
         };
         self.next += 1;
+        self.unasked.push((number, batches));
+        if number == 0 {
+            self.ask();
+        }
+        true
+    }
+
+    /// The client's host asks for one of the streams that have numbers, in any order, or leaves
+    /// it before.
+    fn ask(&mut self) -> bool {
+        if self.unasked.is_empty() || self.is_cut() {
+            return false;
+        }
+        let at = self.dice.roll(self.unasked.len());
+        let (number, batches) = self.unasked.remove(at);
+        if number > 0 && self.dice.roll(10) == 0 {
+            self.client.release(number);
+            return true;
+        }
         let request = Request {
             number,
             stream_id: u128::from(number) + 1,
@@ -236,6 +259,8 @@ impl ManyWorld {
             incoming.cancel();
             incoming.leave_one(NOW(), Duration::from_secs(60));
             wanted.fate = WantedFate::Left;
+            // The turns read the rest.
+            self.client.release(number);
             return true;
         }
         if let Some((message, back)) = incoming.next_message() {

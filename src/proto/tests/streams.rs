@@ -459,6 +459,42 @@ fn late_messages_are_dropped_where_there_is_no_order() {
     }
 }
 
+/// Rule S2: requests leave in the order of their numbers, whatever their hosts do first, also those
+/// of streams that were left meanwhile. One that was never asked holds up no other.
+#[test]
+fn requests_leave_in_the_order_of_their_numbers() {
+    let now = Timestamp::default();
+    let mut session = client();
+    session.offer_streams(9);
+    receives(&mut session, Verb::Get);
+    say(&mut session, 0, &Control::Streams { limit: 9 }).unwrap();
+    all_sent(&mut session);
+    for number in 1..=5 {
+        assert_eq!(session.open().unwrap(), number);
+    }
+    let begin = |session: &mut TestSession, number| {
+        let stream = session.stream_mut(number).unwrap();
+        let incoming = stream_of(Verb::Get, WINDOW, true);
+        stream.begin_receiving(now, incoming).unwrap();
+    };
+    begin(&mut session, 2);
+    let left = session.stream_mut(2).unwrap().incoming_mut().unwrap();
+    left.cancel();
+    left.leave_one(now, Duration::from_secs(60));
+    session.release(2);
+    begin(&mut session, 3);
+    begin(&mut session, 5);
+    assert!(all_sent(&mut session).is_empty());
+    begin(&mut session, 1);
+    let cancel = Some(Control::Cancel { stream: 0 });
+    assert_eq!(
+        all_sent(&mut session),
+        [(1, None), (2, None), (2, cancel), (3, None)]
+    );
+    session.release(4);
+    assert_eq!(all_sent(&mut session), [(5, None)]);
+}
+
 /// Rule S2: without order a connection has numbers below 2^24.
 #[test]
 fn numbers_end_where_tags_have_them() {
