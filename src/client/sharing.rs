@@ -56,25 +56,35 @@ enum Opening {
 /// Who is told when there may be a place.
 #[derive(Debug, Default)]
 struct Waiters {
-    /// Readable then. Made for the first who sleeps on it.
-    event: Option<Arc<OwnedFd>>,
+    /// Readable then. Each is shared by [`SLEEPERS`], and the last one by how many is counted.
+    events: Vec<Arc<OwnedFd>>,
+    sleepers: usize,
     bells: Vec<Arc<Bell>>,
 }
 
+/// How many sleep on one descriptor. The system refuses one that many epoll instances watch which lie
+/// in others: 500 of the second level, 50 of the fourth.
+const SLEEPERS: usize = 50;
+
 impl Waiters {
     fn event(&mut self) -> Result<Arc<OwnedFd>> {
-        if let Some(event) = &self.event {
+        let last = self.events.last().filter(|_| self.sleepers < SLEEPERS);
+        if let Some(event) = last {
+            self.sleepers += 1;
             return Ok(Arc::clone(event));
         }
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let event = event.map_err(|errno| Error::os("cannot wait for a place", errno))?;
-        Ok(Arc::clone(self.event.insert(Arc::new(event))))
+        let event = Arc::new(event);
+        self.events.push(Arc::clone(&event));
+        self.sleepers = 1;
+        Ok(event)
     }
 
     fn tell(self) {
-        if let Some(event) = self.event {
+        for event in &self.events {
             // A first write into an eventfd has room.
-            let _ = rustix::io::write(&event, &1_u64.to_ne_bytes());
+            let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
         }
         self.bells.iter().for_each(|bell| bell.ring());
     }

@@ -2,7 +2,7 @@
 //! own.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -13,6 +13,7 @@ use rustix::time::{
 };
 use smallvec::SmallVec;
 
+use crate::cancel::{Cancel, Follower};
 use crate::driver::bell::Bell;
 use crate::driver::clock;
 use crate::driver::signal::{Reason, Signal};
@@ -37,7 +38,25 @@ pub struct Poller {
     watched: SmallVec<[Interest; 2]>,
     /// The descriptors that are watched always.
     always: SmallVec<[Arc<dyn Watched>; 1]>,
+    /// Told of the cancel of a token.
+    token: Option<Arc<TokenSignal>>,
     generation: Generation,
+}
+
+/// Makes a descriptor readable for as long as a cancelled token is followed.
+#[derive(Debug)]
+struct TokenSignal {
+    signal: Arc<Signal>,
+    generation: Generation,
+}
+
+impl Follower for TokenSignal {
+    fn cancelled(&self) {
+        // A forked child shares the epoll instance with its parent.
+        if self.generation.is_same_process() {
+            self.signal.set(Reason::Cancel, true);
+        }
+    }
 }
 
 /// A descriptor of a connection, and what it is watched for.
@@ -56,6 +75,7 @@ impl Poller {
             at: None,
             watched: SmallVec::new(),
             always: SmallVec::new(),
+            token: None,
             generation: Generation::now(),
         };
         for always in always {
@@ -75,6 +95,24 @@ impl Poller {
         Bell::by(Arc::clone(&self.signal))
     }
 
+    /// Has the cancel of this token wake the host too, and that of no earlier one. The descriptor of
+    /// the token is not watched: the system lets some hundred epoll instances watch one.
+    pub fn follow(&mut self, cancel: Option<&Cancel>) {
+        if !self.generation.is_same_process() {
+            return;
+        }
+        self.token = None;
+        self.signal.set(Reason::Cancel, false);
+        if let Some(cancel) = cancel {
+            let told = Arc::new(TokenSignal {
+                signal: Arc::clone(&self.signal),
+                generation: self.generation,
+            });
+            cancel.tell(Arc::downgrade(&told) as Weak<TokenSignal>);
+            self.token = Some(told);
+        }
+    }
+
     /// Has this descriptor wake the host too.
     ///
     /// # Errors
@@ -86,17 +124,6 @@ impl Poller {
             .map_err(|errno| Error::os("cannot watch a descriptor for an event loop", errno))?;
         self.always.push(fd);
         Ok(())
-    }
-
-    /// This descriptor wakes the host no more.
-    pub fn unwatch_always(&mut self, fd: &Arc<dyn Watched>) {
-        self.always.retain(|watched| {
-            let is_it = Arc::ptr_eq(watched, fd);
-            if is_it && self.generation.is_same_process() {
-                let _ = epoll::delete(&self.signal, fd);
-            }
-            !is_it
-        });
     }
 
     /// Tells from now on of what these connections want, and of `at`.

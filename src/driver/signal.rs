@@ -17,6 +17,8 @@ pub enum Reason {
     Bell = 1,
     /// A time has come.
     Time = 2,
+    /// A token was cancelled.
+    Cancel = 4,
 }
 
 /// An epoll instance that is readable for a [`Reason`], or because of a descriptor that it watches.

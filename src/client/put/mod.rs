@@ -83,12 +83,8 @@ impl Put {
     }
 
     /// The token of later calls, in place of the request's.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfResources` when the system watches no more descriptors.
-    pub(super) fn set_cancel(&mut self, cancel: Option<&Cancel>) -> Result<()> {
-        self.production.set_cancel(cancel)
+    pub(super) fn set_cancel(&mut self, cancel: Option<&Cancel>) {
+        self.production.set_cancel(cancel);
     }
 
     /// Sends a batch. Waits at most `timeout` for a slow server.

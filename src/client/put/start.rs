@@ -118,7 +118,7 @@ impl WantedPut<'_> {
         };
         let stream = OutStream::new(self.descriptor.to_vec(), turner, Role::Both, false);
         let mut production = Production::new(stream, produce, Box::new(|| ()));
-        production.set_cancel(cancel)?;
+        production.set_cancel(cancel);
         let mut put = Put {
             production,
             link,
@@ -305,7 +305,7 @@ impl AskedPut {
             mut put, answers, ..
         } = self;
         let Err(error) = accepted else {
-            put.set_cancel(cancel)?;
+            put.set_cancel(cancel);
             let answers = answers.map(|(fetch, decode)| put.answers(fetch, decode, cancel));
             return Ok(Some((put, answers)));
         };

@@ -71,7 +71,7 @@ impl PutRequest {
         let asked = reached.and_then(|it| self.wanted().ask_over(&self.client, it, cancel));
         match (asked, std::mem::take(&mut self.state)) {
             (Ok(mut asked), PutState::Reaching(reaching)) => {
-                asked.put.adopt(reaching.into_bare_poller())?;
+                asked.put.adopt(reaching.into_poller())?;
                 self.state = PutState::Asked(Box::new(asked), None);
                 self.look()
             }

@@ -8,15 +8,14 @@ use crate::cancel::Cancel;
 use crate::client::core::Reached;
 use crate::driver::polling::Poller;
 use crate::error::Result;
-use crate::transport::{Attempt, Watched};
+use crate::transport::Attempt;
 
 /// A request that has no connection yet.
 pub(in crate::client) struct Reaching {
     future: Pin<Box<dyn Future<Output = Result<Reached>> + Send>>,
     attempt: Arc<Attempt>,
+    /// It follows the token, too.
     poller: Box<Poller>,
-    /// The token of the request.
-    token: Arc<dyn Watched>,
 }
 
 impl Reaching {
@@ -29,13 +28,13 @@ impl Reaching {
     where
         F: Future<Output = Result<Reached>> + Send + 'static,
     {
-        let token = Arc::clone(cancel.event()?) as Arc<dyn Watched>;
+        let mut poller = Poller::new(None)?;
+        poller.follow(Some(cancel));
         let attempt = Arc::new(Attempt::new(Some(cancel.clone())));
         Ok(Self {
             future: Box::pin(reach(Arc::clone(&attempt))),
             attempt,
-            poller: Box::new(Poller::new([Arc::clone(&token)])?),
-            token,
+            poller: Box::new(poller),
         })
     }
 
@@ -61,14 +60,8 @@ impl Reaching {
         self.poller.fd()
     }
 
-    /// What has told, which watches the token too.
+    /// What has told.
     pub(super) fn into_poller(self) -> Box<Poller> {
-        self.poller
-    }
-
-    /// What has told, without the token.
-    pub(super) fn into_bare_poller(mut self) -> Box<Poller> {
-        self.poller.unwatch_always(&self.token);
         self.poller
     }
 }

@@ -54,7 +54,8 @@ impl<R: Request> Retrying<R> {
     }
 
     fn rest(&mut self, until: Timestamp) -> Result<()> {
-        let mut poller = Poller::new([Arc::clone(self.cancel.event()?) as _])?;
+        let mut poller = Poller::new(None)?;
+        poller.follow(Some(&self.cancel));
         poller.wait_for([], Some(until));
         self.pause = Some(Pause { until, poller });
         Ok(())

@@ -97,10 +97,10 @@ impl Stream {
     pub fn hand_over(&mut self, cancel: Option<&Cancel>) {
         self.cancel = cancel.cloned();
         self.is_told = false;
-        if let Some(fetch) = &mut self.fetch
-            && self.poller.is_none()
-        {
-            fetch.forget_bell();
+        match (&mut self.poller, &mut self.fetch) {
+            (Some(poller), _) => poller.follow(cancel),
+            (None, Some(fetch)) => fetch.forget_bell(),
+            (None, None) => {}
         }
     }
 
@@ -163,10 +163,9 @@ impl Stream {
         let poller = match self.poller.take() {
             Some(poller) => poller,
             None => {
-                let token = self.cancel.as_ref().map(Cancel::event).transpose()?;
-                let token = token.map(|token| Arc::clone(token) as _);
                 let bell = self.fetch.as_deref().and_then(Fetch::bell);
-                let poller = Box::new(Poller::new(token.into_iter().chain(bell))?);
+                let mut poller = Box::new(Poller::new(bell)?);
+                poller.follow(self.cancel.as_ref());
                 if let Some(fetch) = &mut self.fetch {
                     fetch.ring_by(&poller);
                 }

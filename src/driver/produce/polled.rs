@@ -1,14 +1,12 @@
 //! A stream on its way out whose host sleeps in an event loop.
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
 use super::production::Production;
 use crate::cancel::Cancel;
 use crate::driver::polling::Poller;
 use crate::error::Result;
 use crate::proto::Timestamp;
-use crate::transport::Watched;
 
 impl Production {
     /// A descriptor for an event loop. It is readable before the first call that returns `Timeout`,
@@ -32,7 +30,7 @@ impl Production {
     }
 
     fn set_up(&mut self, mut poller: Box<Poller>) -> Result<Box<Poller>> {
-        self.watch_token(&mut poller)?;
+        poller.follow(self.cancel.as_ref());
         let other = self.stream.set_bell(poller.bell());
         if let Some(other) = other.and_then(|other| other.counter()) {
             poller.watch_always(other)?;
@@ -42,33 +40,15 @@ impl Production {
 
     /// The stream goes to a host with another token. For that host the descriptor is readable at
     /// first.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfResources` when the system watches no more descriptors.
-    pub fn set_cancel(&mut self, cancel: Option<&Cancel>) -> Result<()> {
+    pub fn set_cancel(&mut self, cancel: Option<&Cancel>) {
         self.cancel = cancel.cloned();
         self.alarm = None;
         let Some(mut poller) = self.poller.take() else {
-            return Ok(());
+            return;
         };
-        let outcome = self.watch_token(&mut poller);
+        poller.follow(self.cancel.as_ref());
         poller.end();
         self.poller = Some(poller);
-        outcome
-    }
-
-    /// Has the poller watch the token, and no earlier one.
-    fn watch_token(&mut self, poller: &mut Poller) -> Result<()> {
-        if let Some(old) = self.token.take() {
-            poller.unwatch_always(&old);
-        }
-        if let Some(cancel) = &self.cancel {
-            let token = Arc::clone(cancel.event()?) as Arc<dyn Watched>;
-            poller.watch_always(Arc::clone(&token))?;
-            self.token = Some(token);
-        }
-        Ok(())
     }
 
     /// Has the descriptor be readable at this time, too.

@@ -27,7 +27,6 @@ use crate::driver::turning::Turner;
 use crate::driver::waiting::{self, Cause, Looks, RETRY};
 use crate::error::{Error, Result, Status};
 use crate::proto::{Role, Timestamp};
-use crate::transport::Watched;
 
 /// The producing side of one stream. Dropping it unfinished fails the stream.
 pub struct Production {
@@ -56,8 +55,6 @@ pub struct Production {
     pub(super) account: Option<Box<Account>>,
     /// For a host with an event loop.
     pub(super) poller: Option<Box<Poller>>,
-    /// The token that the poller watches.
-    pub(super) token: Option<Arc<dyn Watched>>,
     /// When the poller wakes the host, whatever happens.
     pub(super) alarm: Option<Timestamp>,
     /// Once it is cancelled, nothing more is sent, and each wait for the consumer ends.
@@ -91,7 +88,6 @@ impl Production {
             has_room: false,
             ending: Some(ending),
             poller: None,
-            token: None,
             alarm: None,
             cancel: None,
         }
