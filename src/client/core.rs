@@ -93,7 +93,6 @@ impl ClientCore {
         let way = Way {
             opener,
             shares: options.shares,
-            opens: true,
         };
         let (turner, is_reused, opener) = match (shared, &key) {
             (Some(key), _) => self.reach(metadata, key, way, &dial, attempt).await?,
@@ -203,16 +202,12 @@ impl ClientCore {
         }
         let most = most.unwrap_or(usize::MAX);
         let until = Instant::now() + dial.connect().time();
-        let place = match (way.opener, way.opens) {
-            (Some(opener), _) => SharedPlace::Opener(opener),
-            (None, true) => {
+        let place = match way.opener {
+            Some(opener) => SharedPlace::Opener(opener),
+            None => {
                 let place = self.shared.place(key, most, until, attempt).await;
                 place.map_err(|error| dial.explain(error))?
             }
-            (None, false) => match self.shared.guest(key) {
-                Some(guest) => SharedPlace::Guest(guest),
-                None => SharedPlace::Alone,
-            },
         };
         match place {
             SharedPlace::Guest(guest) => Ok((guest, true, None)),
@@ -257,8 +252,6 @@ impl ClientCore {
                 let way = Way {
                     opener: None,
                     shares: options.shares,
-                    // The first stream of a shared connection has one token.
-                    opens: answers.is_none(),
                 };
                 self.reach(uri, &key, way, &dial, attempt).await?
             }
@@ -459,8 +452,6 @@ struct Way {
     opener: Option<Opener>,
     /// It shares a connection also while it may have one of its own.
     shares: bool,
-    /// It may be the first on a connection that streams share.
-    opens: bool,
 }
 
 /// # Errors

@@ -179,11 +179,6 @@ impl SharedConnections {
         }
     }
 
-    /// A place on a connection that is open.
-    pub(super) fn guest(&self, key: &ConnectionKey) -> Option<Turner<End>> {
-        self.servers.lock().get_mut(key)?.open_stream()
-    }
-
     /// Takes out connections that carry nothing, and have been used for nothing for `time`, and all
     /// that can carry nothing more. Returns when to look again.
     pub(super) fn expire(&self, time: Duration) -> (Vec<Arc<EndLink>>, Option<Timestamp>) {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
+use std::net::TcpListener;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, mpsc};
 use std::task::Poll;
@@ -23,6 +24,7 @@ use dipc::transport::{Incoming, Outgoing, Payload};
 use futures::executor::block_on;
 use futures::future::join_all;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::authorizing::Deciding;
 use crate::common::child::{assert_in_child, in_child};
@@ -394,9 +396,9 @@ fn a_cut_connection_ends_each_stream() {
             push(request, 1).unwrap();
         }
         let mut streams: Vec<_> = asked.iter().map(|it| stream(it).unwrap()).collect();
-        drop(requests);
-        let stopping = server.stop(Duration::ZERO);
-        assert!(stopping.is_ok(), "{stopping:?}");
+        // Its hosts have not returned.
+        let stopping = server.stop(Duration::ZERO).unwrap_err();
+        assert_eq!(stopping.status(), Status::Timeout, "{stopping}");
         let mut texts = BTreeSet::new();
         for stream in &mut streams {
             let error = read_all(stream).unwrap_err();
@@ -736,33 +738,65 @@ fn exchanges_share_a_connection() {
         });
         let handler = server.set_handler(Box::new(echo));
         handler.map_err(|(error, _)| error).unwrap();
-        let client = client(1);
         let options = subject.options();
-        // Exchanges use a shared connection, and open none.
-        let get = stream(&ask(&client, &uri, b"t", &options)).unwrap();
-        let described = (&export_schema(&schema()), 1);
-        let start = |_| {
-            let options = (&PutOptions::default(), Some(&options));
-            client.start_put(&[&uri], b"x", described, options, None)
-        };
-        let asked: Vec<_> = (0..10).map(start).map(Result::unwrap).collect();
-        let mut both: Vec<_> = asked.iter().map(put).collect();
-        for number in 0..20 {
-            for (put, answers) in &mut both {
-                let pushed = put.push(export(&batch(number, 100)), None, Some(SOON));
-                pushed.map_err(|(error, _)| error).unwrap();
-                let array = answers.as_mut().unwrap().next().unwrap().unwrap();
-                assert_eq!(import(array, &export_schema(&schema())), batch(number, 100));
+        // Either may open the connection.
+        for is_first in [true, false] {
+            let client = client(1);
+            let get = || stream(&ask(&client, &uri, b"t", &options)).unwrap();
+            let first = is_first.then(get);
+            let described = (&export_schema(&schema()), 1);
+            let start = |_| {
+                let options = (&PutOptions::default(), Some(&options));
+                client.start_put(&[&uri], b"x", described, options, None)
+            };
+            let asked: Vec<_> = (0..10).map(start).map(Result::unwrap).collect();
+            let mut both: Vec<_> = asked.iter().map(put).collect();
+            let mut get = first.unwrap_or_else(get);
+            for number in 0..20 {
+                for (put, answers) in &mut both {
+                    let pushed = put.push(export(&batch(number, 100)), None, Some(SOON));
+                    pushed.map_err(|(error, _)| error).unwrap();
+                    let array = answers.as_mut().unwrap().next().unwrap().unwrap();
+                    assert_eq!(import(array, &export_schema(&schema())), batch(number, 100));
+                }
             }
+            for (mut put, answers) in both {
+                put.finish(Some(SOON)).unwrap();
+                assert!(answers.unwrap().next().unwrap().is_none());
+            }
+            assert_eq!(read_all(&mut get).unwrap().len(), 20);
+            assert_eq!(client.stats().connections_made, 1, "{}", subject.scheme);
+            eventually("no stream is left", || server.stats().streams_active == 0);
         }
-        for (mut put, answers) in both {
-            put.finish(Some(SOON)).unwrap();
-            assert!(answers.unwrap().next().unwrap().is_none());
-        }
-        let mut get = get;
-        assert_eq!(read_all(&mut get).unwrap().len(), 20);
-        assert_eq!(client.stats().connections_made, 1, "{}", subject.scheme);
-        eventually("no stream is left", || server.stats().streams_active == 0);
+    }
+}
+
+/// `GetOptions::deadline`, tokens: a burst of any size waits for the connection that its first stream
+/// opens, to a server that is silent, and one token ends it.
+#[test]
+fn a_burst_of_any_size_waits_for_its_connection() {
+    const BURST: usize = 600;
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    setrlimit(Resource::Nofile, raised).unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let tcp = subjects().find(|it| it.scheme == "tcp").unwrap();
+    let (_server, known) = server(tcp, many(1000));
+    let port = |uri: &str| uri.split([':', '?']).nth(2).unwrap().to_owned();
+    let address = silent.local_addr().unwrap();
+    let uri = known.replace(&port(&known), &address.port().to_string());
+    let (client, token) = (client(1), Cancel::new().unwrap());
+    let described = (&export_schema(&schema()), 1);
+    let options = (&PutOptions::default(), None);
+    let start = |_| client.start_put(&[&uri], b"x", described, options, Some(&token));
+    let asked: Vec<_> = (0..BURST).map(start).map(Result::unwrap).collect();
+    token.cancel();
+    for pending in &asked {
+        let error = stream(pending).err().unwrap();
+        assert_eq!(error.status(), Status::Cancelled, "{error}");
     }
 }
 

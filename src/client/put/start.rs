@@ -284,6 +284,9 @@ impl AskedPut {
             }
             // The wait for the answer says an error again.
             is_many => {
+                if let (Ok(true), Some((fetch, _))) = (&is_many, &mut self.answers) {
+                    fetch.become_guest();
+                }
                 opener.end(is_many.ok(), &put.link);
                 true
             }

@@ -174,11 +174,18 @@ impl Fetch {
         }
     }
 
+    /// The connection carries many streams from now on: see [`Turner::become_guest`].
+    pub fn become_guest(&mut self) {
+        let metadata = &mut self.connections.metadata;
+        metadata.become_guest();
+        metadata.set_bell(self.bell.clone());
+    }
+
     /// What is known of [`wait_for_streams`](Self::wait_for_streams).
     fn find_streams(&mut self) -> Result<Option<bool>> {
         let metadata = &mut self.connections.metadata;
         if metadata.link().inspect(|end| end.session.is_many()) {
-            metadata.become_guest();
+            self.become_guest();
             return Ok(Some(true));
         }
         // A refusal says nothing of the server's streams.

@@ -169,6 +169,7 @@ impl<T: Turn> Link<T> {
         let mut held = self.held.lock();
         held.owner.share();
         held.bells = [None, None];
+        held.is_shared = false;
         let slot = held.guests.add(number);
         self.watch(&mut held, &mut effects);
         drop(held);
