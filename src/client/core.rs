@@ -180,8 +180,8 @@ impl ClientCore {
         late
     }
 
-    /// The connection of a stream that goes this `way`: an idle one, or a new one while there may be
-    /// more, or one that streams share.
+    /// The connection of a stream that goes this `way`: an idle one, or a new one while there may
+    /// be more, or one that streams share.
     async fn reach(
         &self,
         uri: &KnownUri,

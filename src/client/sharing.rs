@@ -62,8 +62,8 @@ struct Waiters {
     bells: Vec<Arc<Bell>>,
 }
 
-/// How many sleep on one descriptor. The system refuses one that many epoll instances watch which lie
-/// in others: 500 of the second level, 50 of the fourth.
+/// How many sleep on one descriptor. The system refuses one that many epoll instances watch which
+/// lie in others: 500 of the second level, 50 of the fourth.
 const SLEEPERS: usize = 50;
 
 impl Waiters {

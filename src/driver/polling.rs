@@ -95,8 +95,8 @@ impl Poller {
         Bell::by(Arc::clone(&self.signal))
     }
 
-    /// Has the cancel of this token wake the host too, and that of no earlier one. The descriptor of
-    /// the token is not watched: the system lets some hundred epoll instances watch one.
+    /// Has the cancel of this token wake the host too, and that of no earlier one. The descriptor
+    /// of the token is not watched: the system lets some hundred epoll instances watch one.
     pub fn follow(&mut self, cancel: Option<&Cancel>) {
         if !self.generation.is_same_process() {
             return;

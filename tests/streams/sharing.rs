@@ -98,8 +98,8 @@ fn push(request: &ServerRequest, number: i64) -> Result<(), Error> {
 }
 
 /// Rules S1 to S3, S6: streams that nobody waits for alone share one connection, from the first one
-/// on, and its memory. Each gets its own table, from a provider and from a published one, and the connection is idle
-/// afterwards.
+/// on, and its memory. Each gets its own table, from a provider and from a published one, and the
+/// connection is idle afterwards.
 #[test]
 fn streams_share_a_connection() {
     for subject in subjects() {
@@ -771,8 +771,8 @@ fn exchanges_share_a_connection() {
     }
 }
 
-/// `GetOptions::deadline`, tokens: a burst of any size waits for the connection that its first stream
-/// opens, to a server that is silent, and one token ends it.
+/// Rule S10, `Cancel`: a burst of any size waits for the connection that its first stream opens, to
+/// a server that is silent, and one token ends it.
 #[test]
 fn a_burst_of_any_size_waits_for_its_connection() {
     const BURST: usize = 600;

@@ -25,9 +25,9 @@ pub enum Gathered {
 pub type LentHold = (MemoryOwner, Option<HostOwner>);
 
 impl End {
-    /// Takes a message of the stream `number` that came at `now`, and does what it tells of the peer's memory. A descriptor
-    /// that came with another message is closed. On an error the caller [closes](Self::close) the
-    /// connection.
+    /// Takes a message of the stream `number` that came at `now`, and does what it tells of the
+    /// peer's memory. A descriptor that came with another message is closed. On an error the caller
+    /// [closes](Self::close) the connection.
     #[inline]
     pub(super) fn handle(
         &mut self,

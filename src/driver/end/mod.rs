@@ -1,8 +1,8 @@
 //! One end of a connection, at a server or at a client: a transport's connection, the state machine
 //! that sends, and what belongs to no stream alone.
 //!
-//! A connection serves one stream after the other (rule E4), or many at once (section S). It outlives
-//! its streams and the client while arrays point into the peer's memory (rule F6).
+//! A connection serves one stream after the other (rule E4), or many at once (section S). It
+//! outlives its streams and the client while arrays point into the peer's memory (rule F6).
 
 mod alarms;
 mod attached;
@@ -60,8 +60,8 @@ pub type EndStream = SessionStream<Gathered, LentHold, PackedBody>;
 
 /// The server that accepted a connection. Calls come without locks held.
 pub trait Host: Send + Sync {
-    /// Answers the request that the peer of `turner`'s connection has sent, on the I/O thread, which
-    /// turns the connection again behind this call.
+    /// Answers the request that the peer of `turner`'s connection has sent, on the I/O thread,
+    /// which turns the connection again behind this call.
     fn requested(&self, turner: Turner<End>, request: ArrivedRequest);
 
     /// The connection is over, and everything it held is on its way back.

@@ -62,8 +62,8 @@ enum RingProgress {
 const RING_FILE_BYTES: u64 = FILE_BYTES as u64;
 
 /// Messages of an end after which the client asks for the ring of its frames: some ten streams of a
-/// small table, or a stream of thirty batches. A connection on which less happens, of which there may be thousands, costs no
-/// such memory.
+/// small table, or a stream of thirty batches. A connection on which less happens, of which there
+/// may be thousands, costs no such memory.
 const MESSAGES_BEFORE_RING: u32 = 64;
 
 impl ShmConnection {
