@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFlags, Timespec};
 use rustix::io;
@@ -46,15 +47,19 @@ pub struct Poller {
 /// Makes a descriptor readable for as long as a cancelled token is followed.
 #[derive(Debug)]
 struct TokenSignal {
-    signal: Arc<Signal>,
+    /// `None`: the token is followed no more. The lock is held while the descriptor is told, so that
+    /// a cancel that comes late tells nothing of the next token.
+    signal: Mutex<Option<Arc<Signal>>>,
     generation: Generation,
 }
 
 impl Follower for TokenSignal {
     fn cancelled(&self) {
         // A forked child shares the epoll instance with its parent.
-        if self.generation.is_same_process() {
-            self.signal.set(Reason::Cancel, true);
+        if self.generation.is_same_process()
+            && let Some(signal) = &*self.signal.lock()
+        {
+            signal.set(Reason::Cancel, true);
         }
     }
 }
@@ -96,16 +101,19 @@ impl Poller {
     }
 
     /// Has the cancel of this token wake the host too, and that of no earlier one. The descriptor
-    /// of the token is not watched: the system lets some hundred epoll instances watch one.
+    /// of the token is not watched: the system lets no more than some hundred epoll instances watch
+    /// the same one.
     pub fn follow(&mut self, cancel: Option<&Cancel>) {
         if !self.generation.is_same_process() {
             return;
         }
-        self.token = None;
+        if let Some(earlier) = self.token.take() {
+            *earlier.signal.lock() = None;
+        }
         self.signal.set(Reason::Cancel, false);
         if let Some(cancel) = cancel {
             let told = Arc::new(TokenSignal {
-                signal: Arc::clone(&self.signal),
+                signal: Mutex::new(Some(Arc::clone(&self.signal))),
                 generation: self.generation,
             });
             cancel.tell(Arc::downgrade(&told) as Weak<TokenSignal>);

@@ -11,11 +11,11 @@ use dipc::server::ServerHandle;
 use dipc::transport::{BodyPolicy, Incoming, Outgoing, Payload};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::common::{batch, export, export_schema, in_arena, read_all, schema};
+use crate::common::{batch, counting, export, export_schema, in_arena, read_all, schema};
 use crate::lending::{arena, lending, server};
 use crate::messages::body;
 use crate::pair::{Pair, metadata};
-use crate::{client, eventually, works};
+use crate::{client, eventually, options, serve, works};
 
 impl Pair {
     /// The next message of the client's, with the number of its stream.
@@ -267,6 +267,34 @@ fn lent_memory_of_many_streams_goes_back() {
         });
     }
     assert_eq!(client.stats().connections_made, 1);
+}
+
+/// Rule S2: a server one of whose tags could be the tag of a body with a number carries one stream
+/// on each connection.
+#[test]
+fn tags_without_room_for_numbers_share_nothing() {
+    if !works() {
+        return;
+    }
+    let server = ServerHandle::new(options()).unwrap();
+    let want_data = 0x0101_0000_0000_0001_u64;
+    let uri = server
+        .listen(&format!("ucx://127.0.0.1:0?want_data={want_data}"))
+        .unwrap();
+    serve(&server, "t", counting(5, 1000));
+    let client = client();
+    let wanted = GetOptions::default();
+    let ask = |_| {
+        client
+            .start(Verb::Get, &[&uri], b"t", &wanted, None)
+            .unwrap()
+    };
+    let asked: Vec<_> = (0..3).map(ask).collect();
+    let mut streams: Vec<_> = asked.iter().map(stream).collect();
+    for stream in &mut streams {
+        assert_eq!(read_all(stream).unwrap().len(), 5);
+    }
+    assert_eq!(client.stats().connections_made, 3);
 }
 
 fn stream(pending: &Pending) -> Stream {

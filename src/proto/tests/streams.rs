@@ -62,6 +62,15 @@ fn server(limit: u32, is_ordered: bool) -> TestSession {
     session
 }
 
+/// A client that has asked for a stream, and may have so many.
+fn client_of_many(limit: u32) -> TestSession {
+    let mut session = client();
+    session.offer_streams(limit);
+    receives(&mut session, Verb::Get);
+    say(&mut session, 0, &Control::Streams { limit }).unwrap();
+    session
+}
+
 fn begin(session: &mut TestSession, number: u32) {
     let sender = session.stream_mut(number).unwrap().sender();
     sender.accept(INFO).unwrap();
@@ -419,8 +428,8 @@ fn a_cancel_may_overtake_its_request() {
     is_cancelled(2).unwrap();
 }
 
-/// Rules S3, S7: without order headers and control messages of a stream may come behind its end, and
-/// are dropped. Bodies may not, for which the end has waited.
+/// Rules S3, S7: without order headers and control messages of a stream may come behind its end,
+/// and are dropped. Bodies may not, for which the end has waited.
 #[test]
 fn late_messages_are_dropped_where_there_is_no_order() {
     let now = Timestamp::default();
@@ -464,10 +473,7 @@ fn late_messages_are_dropped_where_there_is_no_order() {
 #[test]
 fn requests_leave_in_the_order_of_their_numbers() {
     let now = Timestamp::default();
-    let mut session = client();
-    session.offer_streams(9);
-    receives(&mut session, Verb::Get);
-    say(&mut session, 0, &Control::Streams { limit: 9 }).unwrap();
+    let mut session = client_of_many(9);
     all_sent(&mut session);
     for number in 1..=5 {
         assert_eq!(session.open().unwrap(), number);
@@ -525,10 +531,7 @@ fn nothing_is_served_after_goaway() {
 /// under way, whichever has ended first.
 #[test]
 fn a_dismissed_client_reads_all_of_its_streams() {
-    let mut session = client();
-    session.offer_streams(3);
-    receives(&mut session, Verb::Get);
-    say(&mut session, 0, &Control::Streams { limit: 3 }).unwrap();
+    let mut session = client_of_many(3);
     let number = session.open().unwrap();
     let stream = session.stream_mut(number).unwrap();
     stream
@@ -546,10 +549,7 @@ fn a_dismissed_client_reads_all_of_its_streams() {
 #[test]
 fn a_silent_stream_is_noticed_among_others() {
     let at = |seconds| Timestamp::default().saturating_add(Duration::from_secs(seconds));
-    let mut session = client();
-    session.offer_streams(3);
-    receives(&mut session, Verb::Get);
-    say(&mut session, 0, &Control::Streams { limit: 3 }).unwrap();
+    let mut session = client_of_many(3);
     let number = session.open().unwrap();
     let stream = session.stream_mut(number).unwrap();
     stream

@@ -205,7 +205,9 @@ impl UcxConnection {
             None => {
                 let error = Error::timeout(format!(
                     "the server at ucx://{} did not accept the connection in time: it is \
-                     busy or stopped, its packets are lost, or its UCX cannot talk to this one",
+                     busy or stopped, its packets are lost, its UCX cannot talk to this one, or \
+                     the time to connect is too short for so many connections: raise \
+                     connect_timeout, or let streams share connections",
                     self.identity.peer
                 ));
                 self.over = Some(error.clone());
