@@ -7,10 +7,10 @@ use std::ptr::NonNull;
 use crate::arena::{self, Arena, ArenaOptions};
 use crate::device::DeviceKind;
 use crate::error::Error;
-use crate::ffi::error::dipc_error;
+use crate::ffi::arguments::unknown_stat;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{ErrorOut, Polled, guard, guard_free, guard_mut, guard_ref};
 use crate::ffi::handle::{HandleState, null_argument, try_option, try_out};
-use crate::ffi::server::unknown_stat;
 use crate::ffi::status::dipc_status;
 
 /// Allocates memory of the host or of a CUDA device that a client on the same machine can map, so

@@ -7,7 +7,7 @@ use crate::arrow::abi::ArrowAsyncDeviceStreamHandler;
 use crate::arrow::async_stream::AsyncHandler;
 use crate::ffi::client::{dipc_client, options_of};
 use crate::ffi::client_options::dipc_get_options;
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard, guard_ref};
 use crate::ffi::handle::{null_argument, try_mut, try_out};
 use crate::ffi::request::dipc_request;

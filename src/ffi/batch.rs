@@ -5,7 +5,7 @@ use crate::arrow::columns::ensure_same_columns;
 use crate::arrow::format::{parse_metadata, write_metadata};
 use crate::arrow::{CStruct, OwnedDeviceArray, annotate, annotation, schema_from_c};
 use crate::error::Error;
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard};
 use crate::ffi::handle::null_argument;
 use crate::ffi::loan::try_schema;

@@ -1,8 +1,9 @@
 //! Tokens that end waiting calls.
 
 use crate::cancel::Cancel;
-use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_ref, guard_value};
+use crate::ffi::caught::guard_value;
+use crate::ffi::error_details::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_ref};
 use crate::ffi::handle::{HandleState, try_out, try_ref};
 use crate::ffi::status::dipc_status;
 

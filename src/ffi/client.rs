@@ -6,12 +6,12 @@ use crate::arrow::abi::ArrowDeviceArrayStream;
 use crate::arrow::stream::export_device_stream;
 use crate::client::{Client, ClientOptions, GetOptions};
 use crate::error::Result;
+use crate::ffi::arguments::unknown_stat;
 use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client_options::{dipc_client_options, dipc_get_options};
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_ref};
 use crate::ffi::handle::{HandleState, try_option, try_out};
-use crate::ffi::server::unknown_stat;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{try_bytes, try_strs};
 

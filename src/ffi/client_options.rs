@@ -6,7 +6,7 @@ use crate::arrow::decode::Level;
 use crate::client::{ClientOptions, GetOptions};
 use crate::device::{DeviceKind, Target};
 use crate::error::{Error, Result};
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
 use crate::ffi::handle::{HandleState, try_out};
 use crate::ffi::status::dipc_status;

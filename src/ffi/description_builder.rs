@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::ffi::description::{
     DIPC_TOTAL_BATCHES, DIPC_TOTAL_BYTES, DIPC_TOTAL_ROWS, DIPC_UNKNOWN, dipc_description, give,
 };
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard, guard_mut, guard_ref};
 use crate::ffi::handle::{try_out, try_ref};
 use crate::ffi::loan::try_schema;

@@ -1,54 +1,13 @@
 //! Details of a failure.
 
-use std::ffi::{CString, c_char};
+use std::ffi::c_char;
 
 use crate::error::{Error, Result, Status};
-use crate::ffi::guard::{ErrorOut, guard, guard_value};
+use crate::ffi::caught::guard_value;
+use crate::ffi::error_details::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard};
 use crate::ffi::status::{DIPC_OK, dipc_status};
 use crate::ffi::text::try_str;
-
-/// The details of a failure: a status for programs and a text for people. Any thread may read an
-/// error, also after a fork and after its handle was freed.
-pub struct dipc_error {
-    code: dipc_status,
-    text: CString,
-    os_errno: i32,
-    retry_after_ns: u64,
-    source: Option<Box<dipc_error>>,
-}
-
-impl dipc_error {
-    #[cfg(test)]
-    pub(super) fn text(&self) -> &str {
-        self.text.to_str().unwrap()
-    }
-}
-
-impl From<Error> for dipc_error {
-    fn from(error: Error) -> Self {
-        Self::from(&error)
-    }
-}
-
-impl From<&Error> for dipc_error {
-    fn from(error: &Error) -> Self {
-        Self {
-            code: error.status().code(),
-            text: c_text(error.text()),
-            os_errno: error.os_error().unwrap_or(0),
-            retry_after_ns: (error.advice())
-                .and_then(|advice| advice.retry_after)
-                .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
-            source: error.cause().map(|cause| Box::new(Self::from(cause))),
-        }
-    }
-}
-
-/// A text for C. It ends at the first NUL, which a peer or provider may have put into it.
-pub(super) fn c_text(text: &str) -> CString {
-    let end = text.find('\0').unwrap_or(text.len());
-    CString::new(text.get(..end).unwrap_or_default()).unwrap_or_default()
-}
 
 /// Gives the status of an error.
 ///
@@ -189,6 +148,7 @@ mod tests {
     use std::ffi::CStr;
 
     use super::*;
+    use crate::ffi::error_details::c_text;
     use crate::ffi::status::DIPC_ERR_ADDRESS_IN_USE;
 
     /// A string that the library gave.

@@ -3,8 +3,9 @@
 use std::ffi::c_char;
 
 use crate::error::{Error, Status};
-use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut, guard_ref, guard_value};
+use crate::ffi::caught::guard_value;
+use crate::ffi::error_details::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut, guard_ref};
 use crate::ffi::handle::{HandleState, Out, try_out, try_ref};
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_bytes, try_str};

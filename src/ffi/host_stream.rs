@@ -2,7 +2,7 @@
 
 use crate::arrow::abi::ArrowArrayStream;
 use crate::arrow::stream;
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard};
 use crate::ffi::handle::{null_argument, try_out};
 use crate::ffi::headers::{dipc_headers, set_headers};

@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use crate::ffi::guard::guard_value;
+use crate::ffi::caught::guard_value;
 
 /// Major version of the header; see dipc_version().
 pub const DIPC_VERSION_MAJOR: u32 = 0;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tracing::Level;
 
 use crate::error::{Error, Result};
-use crate::ffi::error::{c_text, dipc_error};
+use crate::ffi::error_details::{c_text, dipc_error};
 use crate::ffi::foreign::{ForeignData, dipc_finalizer};
 use crate::ffi::guard::{ErrorOut, guard};
 use crate::ffi::status::dipc_status;

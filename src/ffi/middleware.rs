@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use crate::arrow::OwnedDeviceStream;
 use crate::arrow::abi::ArrowDeviceArrayStream;
 use crate::error::Error;
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::foreign::dipc_finalizer;
 use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::try_out;

@@ -18,14 +18,17 @@
 #[macro_use]
 mod handle;
 mod arena;
+mod arguments;
 mod async_streams;
 mod batch;
 mod cancel;
+mod caught;
 mod client;
 mod client_options;
 mod description;
 mod description_builder;
 mod error;
+mod error_details;
 mod foreign;
 mod guard;
 mod headers;
@@ -73,6 +76,7 @@ pub use cancel::*;
 pub use client::*;
 pub use client_options::*;
 pub use error::*;
+pub use error_details::dipc_error;
 pub use foreign::dipc_finalizer;
 pub use headers::*;
 pub use host_stream::*;

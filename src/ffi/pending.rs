@@ -11,7 +11,7 @@ use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client::{dipc_client, options_of};
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::description::{dipc_description, give};
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{Polled, guard_free, guard_ref};
 use crate::ffi::handle::{HandleState, try_option, try_out};
 use crate::ffi::put::dipc_put;

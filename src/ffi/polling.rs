@@ -9,7 +9,7 @@ use crate::arrow::stream::{self, ArrayReader as _, CStream};
 use crate::client::{NextBatch, Stream};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{ErrorOut, Polled, guard, guard_ref};
 use crate::ffi::handle::{null_argument, try_out};
 use crate::ffi::request::dipc_request;

@@ -5,12 +5,12 @@ use std::os::fd::AsRawFd as _;
 
 use crate::arrow::abi::ArrowDeviceArray;
 use crate::client::Put;
-use crate::ffi::error::dipc_error;
+use crate::ffi::arguments::timeout;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{Polled, guard_free, guard_mut, guard_ref};
 use crate::ffi::handle::{HandleState, try_out};
 use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::loan::Loan;
-use crate::ffi::server::timeout;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_bytes, try_str};
 

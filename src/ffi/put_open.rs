@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client::{dipc_client, options_of as get_options_of};
 use crate::ffi::client_options::dipc_get_options;
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::{null_argument, try_option, try_out};
 use crate::ffi::loan::try_schema;

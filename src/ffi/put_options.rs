@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::client::PutOptions;
 use crate::error::Error;
 use crate::ffi::client_options::time_limit;
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
 use crate::ffi::handle::{HandleState, try_out, try_ref};
 use crate::ffi::headers::dipc_headers;

@@ -6,7 +6,7 @@ use crate::arrow::abi::ArrowSchema;
 use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client::{dipc_client, options_of as get_options_of};
 use crate::ffi::client_options::dipc_get_options;
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::{try_option, try_out};
 use crate::ffi::loan::try_schema;

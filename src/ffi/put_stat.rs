@@ -1,10 +1,11 @@
 //! Figures of a stream that a client sends, and whether it is over.
 
-use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{guard_ref, guard_value};
+use crate::ffi::arguments::unknown_stat;
+use crate::ffi::caught::guard_value;
+use crate::ffi::error_details::dipc_error;
+use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::{try_out, try_ref};
 use crate::ffi::put::dipc_put;
-use crate::ffi::server::unknown_stat;
 use crate::ffi::status::dipc_status;
 
 /// Record batches sent.

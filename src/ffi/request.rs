@@ -4,11 +4,12 @@ use std::ffi::c_char;
 use std::os::fd::AsRawFd;
 
 use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
-use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{guard_free, guard_ref, guard_value};
+use crate::ffi::arguments::timeout;
+use crate::ffi::caught::guard_value;
+use crate::ffi::error_details::dipc_error;
+use crate::ffi::guard::{guard_free, guard_ref};
 use crate::ffi::handle::{HandleState, try_out, try_ref};
 use crate::ffi::loan::{Loan, try_schema};
-use crate::ffi::server::timeout;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_bytes, try_str};
 use crate::server::ServerRequest;

@@ -1,8 +1,9 @@
 //! What a request says beside its ticket, and the headers of its answer.
 
+use crate::ffi::caught::guard_value;
 use crate::ffi::client_options::DIPC_FOREVER;
-use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{guard_ref, guard_value};
+use crate::ffi::error_details::dipc_error;
+use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::{try_out, try_ref};
 use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::request::dipc_request;

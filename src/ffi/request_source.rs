@@ -2,7 +2,7 @@
 
 use crate::arrow::abi::{ArrowDeviceArrayStream, ArrowSchema};
 use crate::arrow::stream::export_device_stream;
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::try_out;
 use crate::ffi::request::dipc_request;

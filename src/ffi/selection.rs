@@ -3,9 +3,10 @@
 use std::ffi::c_char;
 
 use crate::error::{Error, Result, Status};
+use crate::ffi::caught::guard_value;
 use crate::ffi::client_options::dipc_get_options;
-use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{guard_mut, guard_ref, guard_value};
+use crate::ffi::error_details::dipc_error;
+use crate::ffi::guard::{guard_mut, guard_ref};
 use crate::ffi::handle::try_ref;
 use crate::ffi::request::dipc_request;
 use crate::ffi::status::dipc_status;

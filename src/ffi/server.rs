@@ -4,9 +4,9 @@ use std::ffi::c_char;
 use std::time::Duration;
 
 use crate::error::{Error, Status};
+use crate::ffi::arguments::{timeout, unknown_stat};
 use crate::ffi::cancel::dipc_cancel;
-use crate::ffi::client_options::DIPC_FOREVER;
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{ErrorOut, Polled, guard, guard_free, guard_ref};
 use crate::ffi::handle::{HandleState, try_option, try_out};
 use crate::ffi::request::dipc_request;
@@ -247,11 +247,6 @@ pub unsafe extern "C" fn dipc_server_next_request(
     unsafe { guard_ref(server, error, body) }
 }
 
-/// A timeout argument.
-pub(super) fn timeout(timeout_ns: u64) -> Option<Duration> {
-    (timeout_ns != DIPC_FOREVER).then(|| Duration::from_nanos(timeout_ns))
-}
-
 /// Pull form: releases, on the calling thread, the arrays that clients have given back. Call it
 /// regularly; dipc_server_free() releases the rest.
 ///
@@ -330,11 +325,6 @@ pub unsafe extern "C" fn dipc_server_stat(
     };
     // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
     unsafe { guard_ref(server, error, body) }
-}
-
-/// The error for an unknown figure.
-pub(super) fn unknown_stat(stat: i32, names: &str) -> Error {
-    Error::invalid_argument(format!("stat is {stat}: no {names} of this library"))
 }
 
 /// Stops a server. From now on it refuses connections and streams. Running streams have until the

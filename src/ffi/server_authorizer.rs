@@ -4,9 +4,10 @@ use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
 use crate::error::{Error, Result, Status};
-use crate::ffi::error::dipc_error;
+use crate::ffi::caught::guard_value;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::foreign::{ForeignData, dipc_finalizer};
-use crate::ffi::guard::{guard_mut, guard_ref, guard_value};
+use crate::ffi::guard::{guard_mut, guard_ref};
 use crate::ffi::request::dipc_request;
 use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;

@@ -2,8 +2,9 @@
 
 use std::ffi::c_char;
 
-use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{guard_ref, guard_value};
+use crate::ffi::caught::guard_value;
+use crate::ffi::error_details::dipc_error;
+use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::try_ref;
 use crate::ffi::server::dipc_server;
 use crate::ffi::status::dipc_status;

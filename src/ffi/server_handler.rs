@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::foreign::dipc_finalizer;
 use crate::ffi::guard::guard_ref;
 use crate::ffi::provider::{ForeignProvider, dipc_provider};

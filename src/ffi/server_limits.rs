@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::ffi::client_options::DIPC_FOREVER;
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::guard_mut;
 use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;

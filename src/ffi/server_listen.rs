@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd};
 
 use crate::error::Error;
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::guard_ref;
 use crate::ffi::server::{DIPC_URI_BYTES, dipc_server};
 use crate::ffi::status::dipc_status;

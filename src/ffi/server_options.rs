@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::arrow::Compression;
 use crate::error::Error;
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
 use crate::ffi::handle::{HandleState, try_out};
 use crate::ffi::status::dipc_status;

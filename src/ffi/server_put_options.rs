@@ -1,7 +1,7 @@
 //! Options of servers for tables that clients send.
 
 use crate::ffi::client_options::{level_of, time_limit, window_of};
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::guard_mut;
 use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;

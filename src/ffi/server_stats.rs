@@ -3,8 +3,9 @@
 use std::ffi::c_char;
 
 use crate::error::{Error, Result};
-use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard, guard_ref, guard_value};
+use crate::ffi::caught::guard_value;
+use crate::ffi::error_details::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard, guard_ref};
 use crate::ffi::handle::null_argument;
 use crate::ffi::request::dipc_request;
 use crate::ffi::server::dipc_server;

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
 use crate::arrow::{CStruct, OwnedDeviceArray, OwnedSchema};
 use crate::error::{Error, Result, Status};
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::foreign::dipc_finalizer;
 use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::{null_argument, try_out};

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char};
 
 use crate::error::Status;
-use crate::ffi::guard::guard_value;
+use crate::ffi::caught::guard_value;
 
 /// The result of a call: 0 for success, a positive number for no failure and no output, a negative
 /// number for a failure. A number never changes its meaning.

@@ -7,11 +7,11 @@ use crate::arrow::{CStruct, OwnedDeviceStream, OwnedStream, transfer};
 use crate::client::Stream;
 use crate::device::{DeviceKind, Target};
 use crate::error::{Error, Result};
-use crate::ffi::error::dipc_error;
+use crate::ffi::arguments::unknown_stat;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard};
 use crate::ffi::handle::{null_argument, try_out};
 use crate::ffi::headers::{dipc_headers, set_headers};
-use crate::ffi::server::unknown_stat;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::TextOut;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::error::{Error, Status};
 use crate::ffi::client_options::dipc_client_options;
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{guard_mut, guard_ref};
 use crate::ffi::request::dipc_request;
 use crate::ffi::server::dipc_server;

@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard};
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::try_str;

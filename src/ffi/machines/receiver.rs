@@ -8,7 +8,7 @@ use crate::client::GetOptions;
 use crate::device::BufferRef;
 use crate::error::Error;
 use crate::ffi::client_options::dipc_get_options;
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::foreign::{ForeignData, dipc_finalizer};
 use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
 use crate::ffi::handle::{HandleState, null_argument, try_option, try_out};

@@ -4,8 +4,9 @@ use std::ffi::c_void;
 
 use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
 use crate::bare::NextBatch;
-use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{Polled, guard_mut, guard_ref, guard_value};
+use crate::ffi::caught::guard_value;
+use crate::ffi::error_details::dipc_error;
+use crate::ffi::guard::{Polled, guard_mut, guard_ref};
 use crate::ffi::handle::{try_out, try_ref};
 use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::machines::message::MessageOut;

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
 use crate::bare::BareSender;
 use crate::error::Error;
-use crate::ffi::error::dipc_error;
+use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{ErrorOut, Polled, guard, guard_free, guard_mut};
 use crate::ffi::handle::{HandleState, try_out};
 use crate::ffi::loan::{Loan, try_schema};

@@ -1,9 +1,10 @@
 //! What the client of a sender asks for, and the headers of the answer.
 
 use crate::error::{Error, Result, Status};
+use crate::ffi::caught::guard_value;
 use crate::ffi::client_options::DIPC_FOREVER;
-use crate::ffi::error::dipc_error;
-use crate::ffi::guard::{guard_mut, guard_ref, guard_value};
+use crate::ffi::error_details::dipc_error;
+use crate::ffi::guard::{guard_mut, guard_ref};
 use crate::ffi::handle::{try_out, try_ref};
 use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::machines::sender::dipc_sender;

@@ -1,6 +1,6 @@
 //! Getters of a sender.
 
-use crate::ffi::guard::guard_value;
+use crate::ffi::caught::guard_value;
 use crate::ffi::handle::try_ref;
 use crate::ffi::machines::sender::dipc_sender;
 use crate::proto::SenderState;
