@@ -77,6 +77,7 @@ fn is_guard_call(expression: &Expr) -> bool {
             }
             _ => false,
         },
+        Expr::Macro(call) => call.mac.path.is_ident("export"),
         Expr::Unsafe(block) => match block.block.stmts.as_slice() {
             [Stmt::Expr(inner, None)] => is_guard_call(inner),
             _ => false,

@@ -9,7 +9,7 @@ use crate::device::DeviceKind;
 use crate::error::Error;
 use crate::ffi::arguments::unknown_stat;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{ErrorOut, Polled, guard, guard_free, guard_mut, guard_ref};
+use crate::ffi::guard::{Polled, guard_free};
 use crate::ffi::handle::{HandleState, null_argument, try_option, try_out};
 use crate::ffi::status::dipc_status;
 
@@ -53,9 +53,7 @@ pub unsafe extern "C" fn dipc_arena_options_new(
     out: *mut *mut dipc_arena_options,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set_handle(dipc_arena_options {
@@ -85,16 +83,13 @@ pub unsafe extern "C" fn dipc_arena_options_set_region_bytes(
     region_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_arena_options| {
+    export!(options, error, |options| {
         if region_bytes == 0 {
             return Err(Error::invalid_argument("region_bytes is 0"));
         }
         options.inner.region_bytes = region_bytes;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets the limit for all regions of the arena together. Beyond the limit dipc_arena_alloc() fails
@@ -116,13 +111,10 @@ pub unsafe extern "C" fn dipc_arena_options_set_max_bytes(
     max_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_arena_options| {
+    export!(options, error, |options| {
         options.inner.max_bytes = max_bytes;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Frees options. NULL does nothing. Arenas keep a copy of their options.
@@ -161,9 +153,7 @@ pub unsafe extern "C" fn dipc_arena_new(
     out: *mut *mut dipc_arena,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `options` is NULL or live.
         let options = unsafe { try_option(options) }?;
         // SAFETY: the caller promises `out` is NULL or writable.
@@ -200,14 +190,12 @@ pub unsafe extern "C" fn dipc_arena_alloc(
     out: *mut *mut c_void,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |arena: &dipc_arena| {
+    export!(arena, error, |arena| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set(arena.inner.alloc(len_bytes)?.as_ptr().cast());
         Ok(())
-    };
-    // SAFETY: the caller promises `arena` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(arena, error, body) }
+    })
 }
 
 /// Gives a block back. The arena reuses the memory when no client has it lent any more.
@@ -233,9 +221,7 @@ pub unsafe extern "C" fn dipc_arena_dealloc(
     block: *mut c_void,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `arena` is NULL or live.
         let arena = unsafe { try_option(arena) }?;
         match (NonNull::new(block.cast::<u8>()), arena) {
@@ -275,9 +261,7 @@ pub unsafe extern "C" fn dipc_arena_find_file(
     out_offset: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `out_fd` is NULL or writable.
         let out_fd = unsafe { try_out(out_fd, "out_fd") }?;
         // SAFETY: the caller promises `out_offset` is NULL or writable.
@@ -313,7 +297,7 @@ pub unsafe extern "C" fn dipc_arena_stat(
     out: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |arena: &dipc_arena| {
+    export!(arena, error, |arena| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set(match stat {
@@ -322,9 +306,7 @@ pub unsafe extern "C" fn dipc_arena_stat(
             _ => return Err(unknown_stat(stat, "DIPC_ARENA_STAT_*")),
         });
         Ok(())
-    };
-    // SAFETY: the caller promises `arena` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(arena, error, body) }
+    })
 }
 
 /// Frees an arena. NULL does nothing. The memory lives until the last block is given back.

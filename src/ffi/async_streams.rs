@@ -8,7 +8,6 @@ use crate::arrow::async_stream::AsyncHandler;
 use crate::ffi::client::{dipc_client, options_of};
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard, guard_ref};
 use crate::ffi::handle::{null_argument, try_mut, try_out};
 use crate::ffi::request::dipc_request;
 use crate::ffi::status::dipc_status;
@@ -66,7 +65,7 @@ pub unsafe extern "C" fn dipc_client_get_async(
     handler: *mut ArrowAsyncDeviceStreamHandler,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |client: &dipc_client| {
+    export!(client, error, |client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
         // SAFETY: the caller promises `ticket` is readable.
@@ -80,9 +79,7 @@ pub unsafe extern "C" fn dipc_client_get_async(
             // SAFETY: the handler is complete, and the caller promises the rest.
             unsafe { AsyncHandler::take(handler, flow) }
         })
-    };
-    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(client, error, body) }
+    })
 }
 
 /// Pull form: answers a request by a producer of Arrow's C async stream interface, such as Arrow
@@ -136,9 +133,7 @@ pub unsafe extern "C" fn dipc_request_answer_async(
     out: *mut ArrowAsyncDeviceStreamHandler,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `request` is NULL, or live and used by nobody else.
         let answer = unsafe { try_mut(request) }?.get().prepare_async_answer()?;
         // SAFETY: the caller promises `out` is NULL or writable.

@@ -6,7 +6,6 @@ use crate::arrow::format::{parse_metadata, write_metadata};
 use crate::arrow::{CStruct, OwnedDeviceArray, annotate, annotation, schema_from_c};
 use crate::error::Error;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard};
 use crate::ffi::handle::null_argument;
 use crate::ffi::loan::try_schema;
 use crate::ffi::status::dipc_status;
@@ -36,9 +35,7 @@ pub unsafe extern "C" fn dipc_batch_set_metadata(
     metadata_len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `batch` is NULL, or initialised and used by nobody else.
         let batch = unsafe { batch.as_mut() }.ok_or_else(|| null_argument("batch"))?;
         // SAFETY: the caller promises `metadata` is readable.
@@ -88,9 +85,7 @@ pub unsafe extern "C" fn dipc_batch_metadata(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `batch` is NULL or initialised.
         let batch = unsafe { batch.as_ref() }.ok_or_else(|| null_argument("batch"))?;
         // SAFETY: the caller promises both are NULL or writable.
@@ -125,9 +120,7 @@ pub unsafe extern "C" fn dipc_batch_check_schema(
     batch_schema: *const ArrowSchema,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `stream_schema` is NULL or a schema.
         let declared = unsafe { try_schema(stream_schema, "stream_schema") }?;
         // SAFETY: the caller promises `batch_schema` is NULL or a schema.

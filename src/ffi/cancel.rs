@@ -3,7 +3,7 @@
 use crate::cancel::Cancel;
 use crate::ffi::caught::guard_value;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_ref};
+use crate::ffi::guard::guard_free;
 use crate::ffi::handle::{HandleState, try_out, try_ref};
 use crate::ffi::status::dipc_status;
 
@@ -30,9 +30,7 @@ pub unsafe extern "C" fn dipc_cancel_new(
     out: *mut *mut dipc_cancel,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set_handle(dipc_cancel {
@@ -58,12 +56,10 @@ pub unsafe extern "C" fn dipc_cancel_trigger(
     cancel: *const dipc_cancel,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |cancel: &dipc_cancel| {
+    export!(cancel, error, |cancel| {
         cancel.inner.cancel();
         Ok(())
-    };
-    // SAFETY: the caller promises `cancel` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(cancel, error, body) }
+    })
 }
 
 /// Tells whether a token was triggered.

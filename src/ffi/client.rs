@@ -10,7 +10,7 @@ use crate::ffi::arguments::unknown_stat;
 use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client_options::{dipc_client_options, dipc_get_options};
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_ref};
+use crate::ffi::guard::guard_free;
 use crate::ffi::handle::{HandleState, try_option, try_out};
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{try_bytes, try_strs};
@@ -49,9 +49,7 @@ pub unsafe extern "C" fn dipc_client_new(
     out: *mut *mut dipc_client,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `options` is NULL or live.
         let options = unsafe { try_option(options) }?;
         // SAFETY: the caller promises `out` is NULL or writable.
@@ -108,7 +106,7 @@ pub unsafe extern "C" fn dipc_client_get(
     out: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |client: &dipc_client| {
+    export!(client, error, |client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
         // SAFETY: the caller promises `ticket` is readable.
@@ -122,9 +120,7 @@ pub unsafe extern "C" fn dipc_client_get(
         let stream = client.inner.get(&uris, ticket, &options, cancel)?;
         out.set(export_device_stream(Box::new(stream)).into_raw());
         Ok(())
-    };
-    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(client, error, body) }
+    })
 }
 
 /// Gets a table that lies in parts, on one server or several: asks what the ticket stands for, then
@@ -171,7 +167,7 @@ pub unsafe extern "C" fn dipc_client_get_parts(
     out: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |client: &dipc_client| {
+    export!(client, error, |client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
         // SAFETY: the caller promises `ticket` is readable.
@@ -185,9 +181,7 @@ pub unsafe extern "C" fn dipc_client_get_parts(
         let parts = client.inner.get_parts(&uris, ticket, &options, cancel)?;
         out.set(export_device_stream(Box::new(parts)).into_raw());
         Ok(())
-    };
-    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(client, error, body) }
+    })
 }
 
 /// Asks a server which descriptors it has: its tickets that begin with a prefix. Where there are
@@ -223,7 +217,7 @@ pub unsafe extern "C" fn dipc_client_list(
     out: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |client: &dipc_client| {
+    export!(client, error, |client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
         // SAFETY: the caller promises `prefix` is readable.
@@ -237,9 +231,7 @@ pub unsafe extern "C" fn dipc_client_list(
         let stream = client.inner.list(&uris, prefix, &options, cancel)?;
         out.set(export_device_stream(Box::new(stream)).into_raw());
         Ok(())
-    };
-    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(client, error, body) }
+    })
 }
 
 /// A copy of a stream's options; the defaults for NULL.
@@ -272,7 +264,7 @@ pub unsafe extern "C" fn dipc_client_stat(
     out: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |client: &dipc_client| {
+    export!(client, error, |client| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         let stats = client.inner.stats();
@@ -283,9 +275,7 @@ pub unsafe extern "C" fn dipc_client_stat(
             _ => return Err(unknown_stat(stat, "DIPC_CLIENT_STAT_*")),
         });
         Ok(())
-    };
-    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(client, error, body) }
+    })
 }
 
 /// Frees a client. NULL does nothing. Its streams and arrays stay valid.

@@ -7,7 +7,7 @@ use crate::client::{ClientOptions, GetOptions};
 use crate::device::{DeviceKind, Target};
 use crate::error::{Error, Result};
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
+use crate::ffi::guard::guard_free;
 use crate::ffi::handle::{HandleState, try_out};
 use crate::ffi::status::dipc_status;
 use crate::proto::Credit;
@@ -66,9 +66,7 @@ pub unsafe extern "C" fn dipc_client_options_new(
     out: *mut *mut dipc_client_options,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set_handle(dipc_client_options {
@@ -96,13 +94,10 @@ pub unsafe extern "C" fn dipc_client_options_set_any_user(
     any_user: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_client_options| {
+    export!(options, error, |options| {
         options.inner.any_user = any_user;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how long an idle connection is kept for later streams. Then both sides close it. A
@@ -123,13 +118,10 @@ pub unsafe extern "C" fn dipc_client_options_set_idle_timeout_ns(
     idle_timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_client_options| {
+    export!(options, error, |options| {
         options.inner.idle_timeout = Duration::from_nanos(idle_timeout_ns);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how many connections the client has at most to one server that takes many streams on one.
@@ -153,13 +145,10 @@ pub unsafe extern "C" fn dipc_client_options_set_connections(
     connections: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_client_options| {
+    export!(options, error, |options| {
         options.inner.connections = (connections > 0).then_some(connections);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how many idle connections are kept for each server URI. Beyond that number the least
@@ -180,13 +169,10 @@ pub unsafe extern "C" fn dipc_client_options_set_max_idle(
     max_idle: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_client_options| {
+    export!(options, error, |options| {
         options.inner.max_idle = max_idle;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Frees options. NULL does nothing. Clients keep a copy of their options.
@@ -224,9 +210,7 @@ pub unsafe extern "C" fn dipc_get_options_new(
     out: *mut *mut dipc_get_options,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set_handle(dipc_get_options {
@@ -259,13 +243,10 @@ pub unsafe extern "C" fn dipc_get_options_set_connect_timeout_ns(
     connect_timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_get_options| {
+    export!(options, error, |options| {
         options.inner.connect_timeout = Duration::from_nanos(connect_timeout_ns);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how long the server may be silent while the client waits for it. Then the stream fails with
@@ -288,13 +269,10 @@ pub unsafe extern "C" fn dipc_get_options_set_stall_timeout_ns(
     stall_timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_get_options| {
+    export!(options, error, |options| {
         options.inner.stall_timeout = time_limit(stall_timeout_ns);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how many batches and bytes the server may send before the consumer takes them. Default: 16
@@ -318,13 +296,10 @@ pub unsafe extern "C" fn dipc_get_options_set_window(
     bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_get_options| {
+    export!(options, error, |options| {
         options.inner.window = window_of(batches, bytes)?;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how many bytes of copies the server may lend at once. The consumer's arrays count until it
@@ -345,13 +320,10 @@ pub unsafe extern "C" fn dipc_get_options_set_lent_limit_bytes(
     lent_limit_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_get_options| {
+    export!(options, error, |options| {
         options.inner.lent_limit = lent_limit_bytes;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how much memory of this process one message of the server may take beside its body. A
@@ -379,13 +351,10 @@ pub unsafe extern "C" fn dipc_get_options_set_message_limit_bytes(
     message_limit_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_get_options| {
+    export!(options, error, |options| {
         options.inner.message_limit = Some(message_limit_bytes);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets the device that the arrays come to. Default: ARROW_DEVICE_CPU. Nothing is copied if the
@@ -412,13 +381,10 @@ pub unsafe extern "C" fn dipc_get_options_set_device(
     device_id: i64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_get_options| {
+    export!(options, error, |options| {
         options.inner.device = Target::of(DeviceKind(device_type), device_id)?;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how thoroughly arrays are checked before the consumer gets them. Default:
@@ -439,13 +405,10 @@ pub unsafe extern "C" fn dipc_get_options_set_validation(
     validation: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_get_options| {
+    export!(options, error, |options| {
         options.inner.level = level_of(validation)?;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Frees options. NULL does nothing. Streams keep a copy of their options.

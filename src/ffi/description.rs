@@ -10,7 +10,7 @@ use crate::ffi::caught::guard_value;
 use crate::ffi::client::{dipc_client, options_of};
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{guard_free, guard_ref};
+use crate::ffi::guard::guard_free;
 use crate::ffi::handle::{HandleState, Out, try_option, try_out, try_ref};
 use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::status::dipc_status;
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn dipc_client_describe(
     out: *mut *mut dipc_description,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |client: &dipc_client| {
+    export!(client, error, |client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
         // SAFETY: the caller promises `descriptor` is readable.
@@ -93,9 +93,7 @@ pub unsafe extern "C" fn dipc_client_describe(
         let answer = (client.inner).describe(&uris, descriptor, &options, cancel)?;
         give(out, answer.0, answer.1);
         Ok(())
-    };
-    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(client, error, body) }
+    })
 }
 
 /// Gives the schema of the table.
@@ -116,7 +114,7 @@ pub unsafe extern "C" fn dipc_description_schema(
     out: *mut ArrowSchema,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |description: &dipc_description| {
+    export!(description, error, |description| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         let schema = description.inner.schema()?;
@@ -124,9 +122,7 @@ pub unsafe extern "C" fn dipc_description_schema(
         let schema = schema.ok_or_else(|| Error::new(Status::NotFound, text))?;
         out.set(schema.into_raw());
         Ok(())
-    };
-    // SAFETY: the caller promises `description` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(description, error, body) }
+    })
 }
 
 /// Gives a total of the whole table.
@@ -191,14 +187,12 @@ pub unsafe extern "C" fn dipc_description_headers(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |description: &dipc_description| {
+    export!(description, error, |description| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         set_headers(out, description.headers.clone());
         Ok(())
-    };
-    // SAFETY: the caller promises `description` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(description, error, body) }
+    })
 }
 
 /// Counts the endpoints.
@@ -243,13 +237,11 @@ pub unsafe extern "C" fn dipc_description_endpoint_descriptor(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |description: &dipc_description| {
+    export!(description, error, |description| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(&endpoint(&description.inner, index)?.descriptor)
-    };
-    // SAFETY: the caller promises `description` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(description, error, body) }
+    })
 }
 
 /// Gives a total of one endpoint.
@@ -331,7 +323,7 @@ pub unsafe extern "C" fn dipc_description_endpoint_uri(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |description: &dipc_description| {
+    export!(description, error, |description| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         let uris = &endpoint(&description.inner, index)?.uris;
@@ -340,9 +332,7 @@ pub unsafe extern "C" fn dipc_description_endpoint_uri(
             Error::new(Status::NotFound, text)
         })?;
         out.set_text(text)
-    };
-    // SAFETY: the caller promises `description` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(description, error, body) }
+    })
 }
 
 /// Frees a description. NULL does nothing.

@@ -9,7 +9,6 @@ use crate::ffi::description::{
     DIPC_TOTAL_BATCHES, DIPC_TOTAL_BYTES, DIPC_TOTAL_ROWS, DIPC_UNKNOWN, dipc_description, give,
 };
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard, guard_mut, guard_ref};
 use crate::ffi::handle::{try_out, try_ref};
 use crate::ffi::loan::try_schema;
 use crate::ffi::server::dipc_server;
@@ -32,9 +31,7 @@ pub unsafe extern "C" fn dipc_description_new(
     out: *mut *mut dipc_description,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         give(out, Description::default(), Headers::new());
@@ -66,7 +63,7 @@ pub unsafe extern "C" fn dipc_server_set_description(
     description: *const dipc_description,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises `ticket` is readable.
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
         // SAFETY: the caller promises `description` is NULL or live.
@@ -74,9 +71,7 @@ pub unsafe extern "C" fn dipc_server_set_description(
         server
             .inner
             .set_description(ticket, description.inner.clone())
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// Sets the schema.
@@ -96,14 +91,11 @@ pub unsafe extern "C" fn dipc_description_set_schema(
     schema: *const ArrowSchema,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |description: &mut dipc_description| {
+    export!(description, error, |description| {
         // SAFETY: the caller promises `schema` is NULL or a schema.
         let schema = unsafe { try_schema(schema, "schema") }?;
         description.inner.set_schema(&schema)
-    };
-    // SAFETY: the caller promises `description` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(description, error, body) }
+    })
 }
 
 /// Says whether the order of the endpoints is that of the table. At first it is not.
@@ -122,13 +114,10 @@ pub unsafe extern "C" fn dipc_description_set_ordered(
     is_ordered: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |description: &mut dipc_description| {
+    export!(description, error, |description| {
         description.inner.is_ordered = is_ordered;
         Ok(())
-    };
-    // SAFETY: the caller promises `description` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(description, error, body) }
+    })
 }
 
 /// Sets a total of the whole table.
@@ -149,7 +138,7 @@ pub unsafe extern "C" fn dipc_description_set_total(
     value: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |description: &mut dipc_description| {
+    export!(description, error, |description| {
         let Description {
             rows,
             bytes,
@@ -167,10 +156,7 @@ pub unsafe extern "C" fn dipc_description_set_total(
         };
         *place = known(value);
         Ok(())
-    };
-    // SAFETY: the caller promises `description` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(description, error, body) }
+    })
 }
 
 /// Adds an endpoint: a part of the table, or a descriptor of a list.
@@ -200,7 +186,7 @@ pub unsafe extern "C" fn dipc_description_add_endpoint(
     bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |description: &mut dipc_description| {
+    export!(description, error, |description| {
         // SAFETY: the caller promises `descriptor` is readable.
         let descriptor = unsafe { try_bytes(descriptor, descriptor_len_bytes, "descriptor") }?;
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
@@ -212,10 +198,7 @@ pub unsafe extern "C" fn dipc_description_add_endpoint(
             bytes: known(bytes),
         });
         Ok(())
-    };
-    // SAFETY: the caller promises `description` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(description, error, body) }
+    })
 }
 
 /// The description as a stream of one batch: what a handler answers with.
@@ -235,14 +218,12 @@ pub unsafe extern "C" fn dipc_description_to_stream(
     out: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |description: &dipc_description| {
+    export!(description, error, |description| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set(description.inner.stream()?.into_raw());
         Ok(())
-    };
-    // SAFETY: the caller promises `description` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(description, error, body) }
+    })
 }
 
 fn known(value: u64) -> Option<u64> {

@@ -5,7 +5,6 @@ use std::ffi::c_char;
 use crate::error::{Error, Result, Status};
 use crate::ffi::caught::guard_value;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard};
 use crate::ffi::status::{DIPC_OK, dipc_status};
 use crate::ffi::text::try_str;
 
@@ -115,9 +114,7 @@ pub unsafe extern "C" fn dipc_error_new(
     text: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || -> Result<()> {
+    export!(error, || -> Result<()> {
         // SAFETY: the caller promises `text` is NULL or NUL-terminated.
         let text = unsafe { try_str(text, "text") }?;
         let status = Status::from_code(code).unwrap_or(Status::Provider);

@@ -1,7 +1,7 @@
 //! The boundary: errors end here, and panics with them.
 
 use crate::error::{Error, Result};
-use crate::ffi::caught::{caught, guard_value, panic_error};
+use crate::ffi::caught::{Panicked, caught, guard_value, panic_error};
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::handle::{self, Handle};
 use crate::ffi::status::{DIPC_NOTHING, DIPC_OK, dipc_status};
@@ -57,6 +57,85 @@ impl Outcome for Polled {
             Self::Done => DIPC_OK,
             Self::Nothing => DIPC_NOTHING,
         }
+    }
+}
+
+/// Runs the body of an export: on a handle, or on none. A `const` handle is shared by the body, any
+/// other is its own.
+macro_rules! export {
+    ($error:expr, $body:expr) => {
+        export!((), $error, $body)
+    };
+    ($handle:expr, $error:expr, $body:expr) => {{
+        // SAFETY: the section `# Safety` of each export, which its caller upholds, says that its
+        // handle is NULL, or came from the library and is not freed during the call; that no
+        // other call on a handle that is not `const` is running; and that `error` is NULL or
+        // writable.
+        let call = unsafe { $crate::ffi::guard::Call::new($handle, $error) };
+        call.run($body)
+    }};
+}
+
+/// The arguments that all exports have: a handle (`()`: none), and the place for the details of a
+/// failure, NULL if the caller does not want them. [`export!`] makes it.
+pub(super) struct Call<H> {
+    handle: H,
+    error: *mut *mut dipc_error,
+}
+
+impl<H> Call<H> {
+    /// Takes both arguments of an export.
+    ///
+    /// # Safety
+    ///
+    /// Until the export returns: `handle`, if a pointer, is NULL, or came from the library and is
+    /// not freed, and if it is not `const`, no other call on it is running; `error` is NULL or
+    /// writable.
+    pub(super) unsafe fn new(handle: H, error: *mut *mut dipc_error) -> Self {
+        Self { handle, error }
+    }
+
+    /// The status of an outcome. A failure's details go to the caller.
+    fn end<O: Outcome>(&self, outcome: Result<O>) -> dipc_status {
+        let failure = match outcome {
+            Ok(outcome) => return outcome.status(),
+            Err(failure) => dipc_error::from(failure),
+        };
+        let status = failure.code;
+        if !self.error.is_null() {
+            // SAFETY: it is not NULL, so the caller of `new` promised that it is writable.
+            unsafe { self.error.write(Box::into_raw(Box::new(failure))) };
+        }
+        status
+    }
+}
+
+impl Call<()> {
+    /// Runs the body of an export that has no handle.
+    pub(super) fn run<O: Outcome>(self, body: impl FnOnce() -> Result<O>) -> dipc_status {
+        self.end(caught(body).unwrap_or_else(|panic| Err(panic_error(panic))))
+    }
+}
+
+impl<H: Handle> Call<*const H> {
+    /// Runs the body of an export on a handle that other threads may use at the same time.
+    pub(super) fn run<O: Outcome>(self, body: impl FnOnce(&H) -> Result<O>) -> dipc_status {
+        // SAFETY: the caller of `new` promised that the handle is NULL or live.
+        let handle = unsafe { handle::try_ref(self.handle) };
+        self.end(handle.and_then(|handle| {
+            caught(|| body(handle)).unwrap_or_else(|panic| Err(poisoned(handle, panic)))
+        }))
+    }
+}
+
+impl<H: Handle> Call<*mut H> {
+    /// Runs the body of an export on a handle that no other thread uses during the call.
+    pub(super) fn run<O: Outcome>(self, body: impl FnOnce(&mut H) -> Result<O>) -> dipc_status {
+        // SAFETY: the caller of `new` promised that the handle is NULL, or live and exclusive.
+        let handle = unsafe { handle::try_mut(self.handle) };
+        self.end(handle.and_then(|handle| {
+            caught(|| body(&mut *handle)).unwrap_or_else(|panic| Err(poisoned(handle, panic)))
+        }))
     }
 }
 
@@ -133,6 +212,12 @@ pub(super) unsafe fn guard_free<H: Handle>(handle: *mut H) {
         // was not freed and is not used any more.
         drop(unsafe { Box::from_raw(handle) });
     });
+}
+
+/// The error of a panic, after which the handle can only be freed.
+fn poisoned(handle: &impl Handle, panic: Panicked) -> Error {
+    handle.state().poison();
+    panic_error(panic)
 }
 
 #[cfg(test)]

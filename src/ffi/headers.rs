@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use crate::error::{Error, Status};
 use crate::ffi::caught::guard_value;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut, guard_ref};
+use crate::ffi::guard::guard_free;
 use crate::ffi::handle::{HandleState, Out, try_out, try_ref};
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_bytes, try_str};
@@ -42,9 +42,7 @@ pub unsafe extern "C" fn dipc_headers_new(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         set_headers(out, Headers::new());
@@ -75,16 +73,13 @@ pub unsafe extern "C" fn dipc_headers_add(
     value_len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |headers: &mut dipc_headers| {
+    export!(headers, error, |headers| {
         // SAFETY: the caller promises `key` is NULL or a string.
         let key = unsafe { try_str(key, "key") }?;
         // SAFETY: the caller promises `value` is readable.
         let value = unsafe { try_bytes(value, value_len_bytes, "value") }?;
         headers.inner.add(key, value)
-    };
-    // SAFETY: the caller promises `headers` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(headers, error, body) }
+    })
 }
 
 /// Counts the pairs.
@@ -127,13 +122,11 @@ pub unsafe extern "C" fn dipc_headers_key(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |headers: &dipc_headers| {
+    export!(headers, error, |headers| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         out.set_text(pair(&headers.inner, index)?.0)
-    };
-    // SAFETY: the caller promises `headers` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(headers, error, body) }
+    })
 }
 
 /// Gives the value of one pair.
@@ -160,13 +153,11 @@ pub unsafe extern "C" fn dipc_headers_value(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |headers: &dipc_headers| {
+    export!(headers, error, |headers| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(pair(&headers.inner, index)?.1)
-    };
-    // SAFETY: the caller promises `headers` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(headers, error, body) }
+    })
 }
 
 /// Gives the value of the first pair with a key.
@@ -193,7 +184,7 @@ pub unsafe extern "C" fn dipc_headers_get(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |headers: &dipc_headers| {
+    export!(headers, error, |headers| {
         // SAFETY: the caller promises `key` is NULL or a string.
         let key = unsafe { try_str(key, "key") }?;
         // SAFETY: the caller promises both are NULL or writable.
@@ -202,9 +193,7 @@ pub unsafe extern "C" fn dipc_headers_get(
             Error::new(Status::NotFound, format!("no header has the key {key:?}"))
         })?;
         out.set_bytes(value)
-    };
-    // SAFETY: the caller promises `headers` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(headers, error, body) }
+    })
 }
 
 /// Frees headers. NULL does nothing.

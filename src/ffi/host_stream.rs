@@ -3,7 +3,6 @@
 use crate::arrow::abi::ArrowArrayStream;
 use crate::arrow::stream;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard};
 use crate::ffi::handle::{null_argument, try_out};
 use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::status::dipc_status;
@@ -26,9 +25,7 @@ pub unsafe extern "C" fn dipc_host_stream_status(
     stream: *const ArrowArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `stream` is NULL or initialised.
         let stream = unsafe { stream.as_ref() }.ok_or_else(|| null_argument("stream"))?;
         // SAFETY: the caller promises a stream that follows Arrow's interface, whose callbacks are
@@ -63,9 +60,7 @@ pub unsafe extern "C" fn dipc_host_stream_metadata(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `stream` is NULL or initialised.
         let stream = unsafe { stream.as_ref() }.ok_or_else(|| null_argument("stream"))?;
         // SAFETY: the caller promises both are NULL or writable.
@@ -98,9 +93,7 @@ pub unsafe extern "C" fn dipc_host_stream_stat(
     out: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `stream` is NULL or initialised.
         let stream = unsafe { stream.as_ref() }.ok_or_else(|| null_argument("stream"))?;
         // SAFETY: the caller promises `out` is NULL or writable.
@@ -131,9 +124,7 @@ pub unsafe extern "C" fn dipc_host_stream_headers(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `stream` is NULL or initialised.
         let stream = unsafe { stream.as_ref() }.ok_or_else(|| null_argument("stream"))?;
         // SAFETY: the caller promises `out` is NULL or writable.

@@ -8,7 +8,6 @@ use tracing::Level;
 use crate::error::{Error, Result};
 use crate::ffi::error_details::{c_text, dipc_error};
 use crate::ffi::foreign::{ForeignData, dipc_finalizer};
-use crate::ffi::guard::{ErrorOut, guard};
 use crate::ffi::status::dipc_status;
 use crate::log::{self, LogRecord, Sink};
 
@@ -76,9 +75,7 @@ pub unsafe extern "C" fn dipc_log_set(
     finalizer: dipc_finalizer,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         let Some(callback) = callback else {
             return log::set(Level::ERROR, None::<Callback>).map_err(|(error, _)| error);
         };

@@ -7,7 +7,6 @@ use crate::arrow::abi::ArrowDeviceArrayStream;
 use crate::error::Error;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::foreign::dipc_finalizer;
-use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::try_out;
 use crate::ffi::provider::{ForeignProvider, dipc_provider};
 use crate::ffi::request::dipc_request;
@@ -44,7 +43,7 @@ pub unsafe extern "C" fn dipc_server_set_middleware(
     finalizer: dipc_finalizer,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises `header` is NULL or NUL-terminated.
         let header = unsafe { try_str(header, "header") }?;
         let Some(function) = provider else {
@@ -58,9 +57,7 @@ pub unsafe extern "C" fn dipc_server_set_middleware(
                 data.relinquish();
                 error
             })
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// Passes a request of a middleware on to what answers it without the middleware: the published
@@ -96,7 +93,7 @@ pub unsafe extern "C" fn dipc_request_forward(
     out: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises a stream of its own that follows Arrow's interface, and gives
         // it away.
         let take = |table| unsafe { OwnedDeviceStream::take(table) };
@@ -116,7 +113,5 @@ pub unsafe extern "C" fn dipc_request_forward(
             out.set(stream.into_raw());
         }
         Ok(())
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }

@@ -17,6 +17,8 @@
 
 #[macro_use]
 mod handle;
+#[macro_use]
+mod guard;
 mod arena;
 mod arguments;
 mod async_streams;
@@ -30,7 +32,6 @@ mod description_builder;
 mod error;
 mod error_details;
 mod foreign;
-mod guard;
 mod headers;
 mod host_stream;
 mod library;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::ffi::client_options::{dipc_client_options, dipc_get_options};
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::guard_mut;
 use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::try_str;
@@ -30,13 +29,10 @@ pub unsafe extern "C" fn dipc_server_options_set_allow_remote(
     allow_remote: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.link.access.allow_remote = allow_remote;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Declares that every process on this server's network is trusted, and so allows ucx listeners.
@@ -59,13 +55,10 @@ pub unsafe extern "C" fn dipc_server_options_set_trusted_network(
     trusted_network: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.link.access.trusted_network = trusted_network;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets an option of one transport. A key or value that UCX refuses fails here if the library can
@@ -95,16 +88,13 @@ pub unsafe extern "C" fn dipc_server_options_set_transport(
     value: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         // SAFETY: the caller promises `name` is NULL or a C string.
         let name = unsafe { try_str(name, "name") }?;
         // SAFETY: the caller promises `value` is NULL or a C string.
         let value = unsafe { try_str(value, "value") }?;
         options.inner.link.settings.set(name, value)
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets an option of one transport. A key or value that UCX refuses fails here if the library can
@@ -134,16 +124,13 @@ pub unsafe extern "C" fn dipc_client_options_set_transport(
     value: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_client_options| {
+    export!(options, error, |options| {
         // SAFETY: the caller promises `name` is NULL or a C string.
         let name = unsafe { try_str(name, "name") }?;
         // SAFETY: the caller promises `value` is NULL or a C string.
         let value = unsafe { try_str(value, "value") }?;
         options.inner.settings.set(name, value)
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how long a thread of the server spins for the next request before it sleeps. A spinning
@@ -166,13 +153,10 @@ pub unsafe extern "C" fn dipc_server_options_set_spin_ns(
     spin_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.spin = Duration::from_nanos(spin_ns);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how long a thread that waits for the stream spins before it sleeps. A spinning thread uses
@@ -194,13 +178,10 @@ pub unsafe extern "C" fn dipc_get_options_set_spin_ns(
     spin_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_get_options| {
+    export!(options, error, |options| {
         options.inner.spin = Duration::from_nanos(spin_ns);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how many connections carry one stream, if the transport can split bodies (tcp only).
@@ -221,7 +202,7 @@ pub unsafe extern "C" fn dipc_get_options_set_connections(
     connections: u32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_get_options| {
+    export!(options, error, |options| {
         options.inner.connections = match u16::try_from(connections) {
             Ok(connections @ 1..=64) => connections,
             _ => {
@@ -231,8 +212,5 @@ pub unsafe extern "C" fn dipc_get_options_set_connections(
             }
         };
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }

@@ -12,7 +12,7 @@ use crate::ffi::client::{dipc_client, options_of};
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::description::{dipc_description, give};
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{Polled, guard_free, guard_ref};
+use crate::ffi::guard::{Polled, guard_free};
 use crate::ffi::handle::{HandleState, try_option, try_out};
 use crate::ffi::put::dipc_put;
 use crate::ffi::request_headers::{DIPC_VERB_DESCRIBE, DIPC_VERB_GET, DIPC_VERB_LIST};
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn dipc_client_start(
     out: *mut *mut dipc_pending,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |client: &dipc_client| {
+    export!(client, error, |client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
         // SAFETY: the caller promises `descriptor` is readable.
@@ -103,9 +103,7 @@ pub unsafe extern "C" fn dipc_client_start(
             .start(verb, &uris, descriptor, &options, cancel)?;
         out.set_handle(dipc_pending::new(pending));
         Ok(())
-    };
-    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(client, error, body) }
+    })
 }
 
 /// Gives a descriptor for poll(), epoll and event loops. It is readable once the answer has come,
@@ -127,14 +125,12 @@ pub unsafe extern "C" fn dipc_pending_fd(
     out: *mut c_int,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |pending: &dipc_pending| {
+    export!(pending, error, |pending| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set(pending.inner.fd()?.as_raw_fd());
         Ok(())
-    };
-    // SAFETY: the caller promises `pending` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(pending, error, body) }
+    })
 }
 
 /// Gives the stream of DIPC_VERB_GET or DIPC_VERB_LIST, if it is there. Then the request is done.
@@ -155,7 +151,7 @@ pub unsafe extern "C" fn dipc_pending_try_stream(
     out: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |pending: &dipc_pending| {
+    export!(pending, error, |pending| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         let is_stream = |answer: &Answer| matches!(answer, Answer::Stream(_));
@@ -164,9 +160,7 @@ pub unsafe extern "C" fn dipc_pending_try_stream(
             return Ok(Polled::Done);
         }
         Ok(Polled::Nothing)
-    };
-    // SAFETY: the caller promises `pending` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(pending, error, body) }
+    })
 }
 
 /// Gives the answer to DIPC_VERB_DESCRIBE, if it is there. Then the request is done.
@@ -187,7 +181,7 @@ pub unsafe extern "C" fn dipc_pending_try_description(
     out: *mut *mut dipc_description,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |pending: &dipc_pending| {
+    export!(pending, error, |pending| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         let is_description = |answer: &Answer| matches!(answer, Answer::Description(..));
@@ -197,9 +191,7 @@ pub unsafe extern "C" fn dipc_pending_try_description(
             return Ok(Polled::Done);
         }
         Ok(Polled::Nothing)
-    };
-    // SAFETY: the caller promises `pending` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(pending, error, body) }
+    })
 }
 
 /// Gives the put of dipc_client_start_put(), if the server has accepted. Then the request is done.
@@ -220,7 +212,7 @@ pub unsafe extern "C" fn dipc_pending_try_put(
     out: *mut *mut dipc_put,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |pending: &dipc_pending| {
+    export!(pending, error, |pending| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         let is_put = |answer: &Answer| matches!(answer, Answer::Put(_, None));
@@ -229,9 +221,7 @@ pub unsafe extern "C" fn dipc_pending_try_put(
             return Ok(Polled::Done);
         }
         Ok(Polled::Nothing)
-    };
-    // SAFETY: the caller promises `pending` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(pending, error, body) }
+    })
 }
 
 /// Gives the two tables of dipc_client_start_exchange(), if the server has accepted. Then the
@@ -255,7 +245,7 @@ pub unsafe extern "C" fn dipc_pending_try_exchange(
     answers: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |pending: &dipc_pending| {
+    export!(pending, error, |pending| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         // SAFETY: the caller promises `answers` is NULL or writable.
@@ -267,9 +257,7 @@ pub unsafe extern "C" fn dipc_pending_try_exchange(
             return Ok(Polled::Done);
         }
         Ok(Polled::Nothing)
-    };
-    // SAFETY: the caller promises `pending` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(pending, error, body) }
+    })
 }
 
 /// Frees a request; ends it if it was not answered. NULL does nothing. What it gave stays valid.

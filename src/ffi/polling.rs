@@ -10,7 +10,7 @@ use crate::client::{NextBatch, Stream};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{ErrorOut, Polled, guard, guard_ref};
+use crate::ffi::guard::Polled;
 use crate::ffi::handle::{null_argument, try_out};
 use crate::ffi::request::dipc_request;
 use crate::ffi::server::dipc_server;
@@ -43,10 +43,10 @@ pub unsafe extern "C" fn dipc_stream_fd(
     out: *mut c_int,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    // SAFETY: the caller promises what `descriptor` asks.
-    guard(error, || unsafe { descriptor(stream, out) })
+    export!(error, || {
+        // SAFETY: the caller promises what `descriptor` asks.
+        unsafe { descriptor(stream, out) }
+    })
 }
 
 /// get_next without a wait: gives the next batch if it is there.
@@ -69,10 +69,10 @@ pub unsafe extern "C" fn dipc_stream_try_next(
     out: *mut ArrowDeviceArray,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    // SAFETY: the caller promises what `try_next` asks.
-    guard(error, || unsafe { try_next(stream, out) })
+    export!(error, || {
+        // SAFETY: the caller promises what `try_next` asks.
+        unsafe { try_next(stream, out) }
+    })
 }
 
 /// dipc_stream_fd() for a host stream.
@@ -94,10 +94,10 @@ pub unsafe extern "C" fn dipc_host_stream_fd(
     out: *mut c_int,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    // SAFETY: the caller promises what `descriptor` asks.
-    guard(error, || unsafe { descriptor(stream, out) })
+    export!(error, || {
+        // SAFETY: the caller promises what `descriptor` asks.
+        unsafe { descriptor(stream, out) }
+    })
 }
 
 /// dipc_stream_try_next() for a host stream.
@@ -116,10 +116,10 @@ pub unsafe extern "C" fn dipc_host_stream_try_next(
     out: *mut ArrowArray,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    // SAFETY: the caller promises what `try_next` asks.
-    guard(error, || unsafe { try_next(stream, out) })
+    export!(error, || {
+        // SAFETY: the caller promises what `try_next` asks.
+        unsafe { try_next(stream, out) }
+    })
 }
 
 /// Gives a descriptor for the event loop of a host that serves in the pull form. It is readable
@@ -141,14 +141,12 @@ pub unsafe extern "C" fn dipc_server_request_fd(
     out: *mut c_int,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set(server.inner.request_fd().as_raw_fd());
         Ok(())
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// Gives a descriptor for the event loop of a host that pushes batches: the pull form without a
@@ -173,14 +171,12 @@ pub unsafe extern "C" fn dipc_request_fd(
     out: *mut c_int,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set(request.get().fd()?);
         Ok(())
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }
 
 /// # Safety

@@ -7,7 +7,7 @@ use crate::arrow::abi::ArrowDeviceArray;
 use crate::client::Put;
 use crate::ffi::arguments::timeout;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{Polled, guard_free, guard_mut, guard_ref};
+use crate::ffi::guard::{Polled, guard_free};
 use crate::ffi::handle::{HandleState, try_out};
 use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::loan::Loan;
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn dipc_put_push(
     timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |put: &mut dipc_put| {
+    export!(put, error, |put| {
         // SAFETY: the caller promises `metadata` is readable.
         let metadata = unsafe { try_bytes(metadata, metadata_len_bytes, "metadata") }?;
         let metadata = (!metadata.is_empty()).then_some(metadata);
@@ -83,10 +83,7 @@ pub unsafe extern "C" fn dipc_put_push(
             .map_err(|(error, _stand_in)| error)?;
         loan.accept();
         Ok(())
-    };
-    // SAFETY: the caller promises `put` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(put, error, body) }
+    })
 }
 
 /// Waits for the next word of the server's host that a part of the table is safe
@@ -112,7 +109,7 @@ pub unsafe extern "C" fn dipc_put_next_result(
     out_batches: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |put: &mut dipc_put| {
+    export!(put, error, |put| {
         // SAFETY: the caller promises `out_batches` is NULL or writable.
         let out = unsafe { try_out(out_batches, "out_batches") }?;
         let Some(result) = put.inner.next_result(timeout(timeout_ns))? else {
@@ -121,10 +118,7 @@ pub unsafe extern "C" fn dipc_put_next_result(
         out.set(result.batches);
         put.result = result.bytes;
         Ok(Polled::Done)
-    };
-    // SAFETY: the caller promises `put` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(put, error, body) }
+    })
 }
 
 /// Gives the host's bytes of the result that dipc_put_next_result() gave last.
@@ -149,13 +143,11 @@ pub unsafe extern "C" fn dipc_put_result(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |put: &dipc_put| {
+    export!(put, error, |put| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(&put.result)
-    };
-    // SAFETY: the caller promises `put` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(put, error, body) }
+    })
 }
 
 /// Ends the table, and waits until the server's host has taken all of it. Sends the rest of a source
@@ -181,17 +173,14 @@ pub unsafe extern "C" fn dipc_put_finish(
     out_batches: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |put: &mut dipc_put| {
+    export!(put, error, |put| {
         let batches = put.inner.finish(timeout(timeout_ns))?;
         // SAFETY: the caller promises `out_batches` is NULL or writable.
         if let Some(out) = unsafe { out_batches.as_mut() } {
             *out = batches;
         }
         Ok(())
-    };
-    // SAFETY: the caller promises `put` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(put, error, body) }
+    })
 }
 
 /// Fails the table with a reason, which the server's host sees.
@@ -214,15 +203,12 @@ pub unsafe extern "C" fn dipc_put_fail(
     text: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |put: &mut dipc_put| {
+    export!(put, error, |put| {
         // SAFETY: the caller promises `text` is NULL or a string.
         let text = unsafe { try_str(text, "text") }?;
         put.inner.fail(code, text);
         Ok(())
-    };
-    // SAFETY: the caller promises `put` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(put, error, body) }
+    })
 }
 
 /// Gives the headers of the server's answers so far.
@@ -241,15 +227,12 @@ pub unsafe extern "C" fn dipc_put_headers(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |put: &mut dipc_put| {
+    export!(put, error, |put| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         set_headers(out, put.inner.headers());
         Ok(())
-    };
-    // SAFETY: the caller promises `put` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(put, error, body) }
+    })
 }
 
 /// Gives a descriptor for an event loop. It is readable at first, when a call with timeout_ns 0 that
@@ -270,15 +253,12 @@ pub unsafe extern "C" fn dipc_put_fd(
     out: *mut c_int,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |put: &mut dipc_put| {
+    export!(put, error, |put| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set(put.inner.fd()?.as_raw_fd());
         Ok(())
-    };
-    // SAFETY: the caller promises `put` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(put, error, body) }
+    })
 }
 
 /// Frees a put. A table that is not finished fails. NULL does nothing. Batches that the server still

@@ -11,7 +11,6 @@ use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client::{dipc_client, options_of as get_options_of};
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::{null_argument, try_option, try_out};
 use crate::ffi::loan::try_schema;
 use crate::ffi::put::dipc_put;
@@ -59,7 +58,7 @@ pub unsafe extern "C" fn dipc_client_put(
     out: *mut *mut dipc_put,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |client: &dipc_client| {
+    export!(client, error, |client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
         // SAFETY: the caller promises `descriptor` is readable.
@@ -90,9 +89,7 @@ pub unsafe extern "C" fn dipc_client_put(
                 Err(error)
             }
         }
-    };
-    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(client, error, body) }
+    })
 }
 
 /// Push form of dipc_client_put(): asks a server to take a table of this schema, and waits for its
@@ -128,7 +125,7 @@ pub unsafe extern "C" fn dipc_client_put_open(
     out: *mut *mut dipc_put,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |client: &dipc_client| {
+    export!(client, error, |client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
         // SAFETY: the caller promises `descriptor` is readable.
@@ -147,9 +144,7 @@ pub unsafe extern "C" fn dipc_client_put_open(
             .put(&uris, descriptor, described, &options, cancel)?;
         out.set_handle(dipc_put::new(put));
         Ok(())
-    };
-    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(client, error, body) }
+    })
 }
 
 /// Exchanges tables with a server: one from here, batch by batch, and one from there, on one
@@ -198,7 +193,7 @@ pub unsafe extern "C" fn dipc_client_exchange(
     answers: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |client: &dipc_client| {
+    export!(client, error, |client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
         // SAFETY: the caller promises `descriptor` is readable.
@@ -223,9 +218,7 @@ pub unsafe extern "C" fn dipc_client_exchange(
         out.set_handle(dipc_put::new(put));
         answers.set(export_device_stream(Box::new(stream)).into_raw());
         Ok(())
-    };
-    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(client, error, body) }
+    })
 }
 
 /// # Safety

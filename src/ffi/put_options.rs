@@ -6,7 +6,7 @@ use crate::client::PutOptions;
 use crate::error::Error;
 use crate::ffi::client_options::time_limit;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
+use crate::ffi::guard::guard_free;
 use crate::ffi::handle::{HandleState, try_out, try_ref};
 use crate::ffi::headers::dipc_headers;
 use crate::ffi::server_options::{body_policy, compression_of};
@@ -35,9 +35,7 @@ pub unsafe extern "C" fn dipc_put_options_new(
     out: *mut *mut dipc_put_options,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set_handle(dipc_put_options {
@@ -67,13 +65,10 @@ pub unsafe extern "C" fn dipc_put_options_set_connect_timeout_ns(
     connect_timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_put_options| {
+    export!(options, error, |options| {
         options.inner.connect_timeout = Duration::from_nanos(connect_timeout_ns);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how long the server may take nothing and say nothing while the client waits for it; then
@@ -94,13 +89,10 @@ pub unsafe extern "C" fn dipc_put_options_set_stall_timeout_ns(
     stall_timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_put_options| {
+    export!(options, error, |options| {
         options.inner.stall_timeout = time_limit(stall_timeout_ns);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how long the whole stream may take, from the request on; then it fails with
@@ -121,13 +113,10 @@ pub unsafe extern "C" fn dipc_put_options_set_deadline_ns(
     deadline_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_put_options| {
+    export!(options, error, |options| {
         options.inner.deadline = time_limit(deadline_ns);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets headers for the server's host, in place of those set before. Default: none.
@@ -149,16 +138,13 @@ pub unsafe extern "C" fn dipc_put_options_set_headers(
     headers: *const dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_put_options| {
+    export!(options, error, |options| {
         // SAFETY: the caller promises `headers` is NULL or live.
         let headers = unsafe { try_ref(headers) }?;
         headers.inner.ensure_fit(MAX_REQUEST_HEADERS)?;
         options.inner.headers = headers.inner.clone();
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sends the header `authorization` also where others may read the connection, as
@@ -179,13 +165,10 @@ pub unsafe extern "C" fn dipc_put_options_set_send_secrets(
     send_secrets: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_put_options| {
+    export!(options, error, |options| {
         options.inner.send_secrets = send_secrets;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Has each message checked by a checksum, as dipc_get_options_set_checksums(). For an exchange
@@ -206,13 +189,10 @@ pub unsafe extern "C" fn dipc_put_options_set_checksums(
     checksums: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_put_options| {
+    export!(options, error, |options| {
         options.inner.checksums = checksums;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how bodies travel, as dipc_server_options_set_body(). Default: DIPC_BODY_AUTO.
@@ -232,13 +212,10 @@ pub unsafe extern "C" fn dipc_put_options_set_body(
     policy: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_put_options| {
+    export!(options, error, |options| {
         options.inner.body = body_policy(policy)?;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets the compression of bodies. Compressed bodies travel as bytes. Default:
@@ -259,13 +236,10 @@ pub unsafe extern "C" fn dipc_put_options_set_compression(
     compression: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_put_options| {
+    export!(options, error, |options| {
         options.inner.compression = compression_of(compression)?;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how many connections carry the stream, as dipc_get_options_set_connections(). Default: 1.
@@ -285,7 +259,7 @@ pub unsafe extern "C" fn dipc_put_options_set_connections(
     connections: u16,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_put_options| {
+    export!(options, error, |options| {
         if !(1..=16).contains(&connections) {
             return Err(Error::invalid_argument(format!(
                 "connections is {connections}: from 1 to 16"
@@ -293,10 +267,7 @@ pub unsafe extern "C" fn dipc_put_options_set_connections(
         }
         options.inner.connections = connections;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Frees options. NULL does nothing.

@@ -7,7 +7,6 @@ use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client::{dipc_client, options_of as get_options_of};
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::{try_option, try_out};
 use crate::ffi::loan::try_schema;
 use crate::ffi::pending::dipc_pending;
@@ -53,7 +52,7 @@ pub unsafe extern "C" fn dipc_client_start_put(
     out: *mut *mut dipc_pending,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |client: &dipc_client| {
+    export!(client, error, |client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
         // SAFETY: the caller promises `descriptor` is readable.
@@ -73,9 +72,7 @@ pub unsafe extern "C" fn dipc_client_start_put(
                 .start_put(&uris, descriptor, (&schema, device_type), options, cancel)?;
         out.set_handle(dipc_pending::new(pending));
         Ok(())
-    };
-    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(client, error, body) }
+    })
 }
 
 /// dipc_client_exchange() without a wait, for event loops. Threads of the client connect and wait for
@@ -119,7 +116,7 @@ pub unsafe extern "C" fn dipc_client_start_exchange(
     out: *mut *mut dipc_pending,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |client: &dipc_client| {
+    export!(client, error, |client| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
         // SAFETY: the caller promises `descriptor` is readable.
@@ -141,7 +138,5 @@ pub unsafe extern "C" fn dipc_client_start_exchange(
                 .start_put(&uris, descriptor, (&schema, device_type), options, cancel)?;
         out.set_handle(dipc_pending::new(pending));
         Ok(())
-    };
-    // SAFETY: the caller promises `client` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(client, error, body) }
+    })
 }

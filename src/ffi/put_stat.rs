@@ -3,7 +3,6 @@
 use crate::ffi::arguments::unknown_stat;
 use crate::ffi::caught::guard_value;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::{try_out, try_ref};
 use crate::ffi::put::dipc_put;
 use crate::ffi::status::dipc_status;
@@ -57,7 +56,7 @@ pub unsafe extern "C" fn dipc_put_stat(
     out: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |put: &dipc_put| {
+    export!(put, error, |put| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         let stats = put.inner.stats();
@@ -70,7 +69,5 @@ pub unsafe extern "C" fn dipc_put_stat(
             _ => return Err(unknown_stat(stat, "DIPC_PUT_STAT_*")),
         });
         Ok(())
-    };
-    // SAFETY: the caller promises `put` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(put, error, body) }
+    })
 }
