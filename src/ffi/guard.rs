@@ -6,30 +6,6 @@ use crate::ffi::error_details::dipc_error;
 use crate::ffi::handle::{self, Handle};
 use crate::ffi::status::{DIPC_NOTHING, DIPC_OK, dipc_status};
 
-/// The caller's place for the details of a failure; NULL if the caller does not want them.
-pub(super) struct ErrorOut(*mut *mut dipc_error);
-
-impl ErrorOut {
-    /// Takes the `error` argument of an export.
-    ///
-    /// # Safety
-    ///
-    /// `error` is NULL or writable until the export returns.
-    pub(super) unsafe fn from_raw(error: *mut *mut dipc_error) -> Self {
-        Self(error)
-    }
-
-    fn report(self, error: Error) -> dipc_status {
-        let status = error.status().code();
-        if !self.0.is_null() {
-            let boxed = Box::into_raw(Box::new(dipc_error::from(error)));
-            // SAFETY: it is not NULL, so `from_raw`'s caller promised that it is writable.
-            unsafe { self.0.write(boxed) };
-        }
-        status
-    }
-}
-
 /// The outcome of a call that can succeed without an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Polled {
@@ -139,60 +115,6 @@ impl<H: Handle> Call<*mut H> {
     }
 }
 
-/// Runs the body of an export that has no handle.
-pub(super) fn guard<O: Outcome>(error: ErrorOut, body: impl FnOnce() -> Result<O>) -> dipc_status {
-    match caught(body).unwrap_or_else(|panic| Err(panic_error(panic))) {
-        Ok(outcome) => outcome.status(),
-        Err(failure) => error.report(failure),
-    }
-}
-
-/// Runs the body of an export on a handle that other threads may use at the same time.
-///
-/// # Safety
-///
-/// `handle` is NULL, or came from the library and is not freed during the call. `error` is NULL or
-/// writable.
-pub(super) unsafe fn guard_ref<H: Handle, O: Outcome>(
-    handle: *const H,
-    error: *mut *mut dipc_error,
-    body: impl FnOnce(&H) -> Result<O>,
-) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
-        // SAFETY: the caller promises what `try_ref` asks.
-        let handle = unsafe { handle::try_ref(handle) }?;
-        caught(|| body(handle)).unwrap_or_else(|panic| {
-            handle.state().poison();
-            Err(panic_error(panic))
-        })
-    })
-}
-
-/// Runs the body of an export on a handle that no other thread uses during the call.
-///
-/// # Safety
-///
-/// `handle` is NULL, or came from the library, is not freed, and no other call on it is running.
-/// `error` is NULL or writable.
-pub(super) unsafe fn guard_mut<H: Handle, O: Outcome>(
-    handle: *mut H,
-    error: *mut *mut dipc_error,
-    body: impl FnOnce(&mut H) -> Result<O>,
-) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
-        // SAFETY: the caller promises what `try_mut` asks.
-        let handle = unsafe { handle::try_mut(handle) }?;
-        caught(|| body(&mut *handle)).unwrap_or_else(|panic| {
-            handle.state().poison();
-            Err(panic_error(panic))
-        })
-    })
-}
-
 /// Frees a handle. NULL does nothing. A panic of the drop ends here. In the child of a fork the
 /// handle is leaked, because its drop needs threads and locks that the child lacks.
 ///
@@ -265,16 +187,16 @@ mod tests {
         let panicking = |_: &ProbeHandle| -> Result<()> { panic!("seventh {}", 1) };
         // SAFETY: `first` is live and only shared.
         let (status, text) =
-            status_and_text(|error| unsafe { guard_ref(&raw const first, error, panicking) });
+            status_and_text(|error| unsafe { Call::new(&raw const first, error) }.run(panicking));
         assert_eq!(status, DIPC_ERR_PANIC);
         assert!(text.contains("seventh 1 at src/ffi/guard.rs:"), "{text}");
         // SAFETY: as above.
         let (status, _) =
-            status_and_text(|error| unsafe { guard_ref(&raw const first, error, |_| Ok(())) });
+            status_and_text(|error| unsafe { Call::new(&raw const first, error) }.run(|_| Ok(())));
         assert_eq!(status, DIPC_ERR_POISONED);
         // SAFETY: as above, with `second`.
         let (status, _) =
-            status_and_text(|error| unsafe { guard_ref(&raw const second, error, |_| Ok(())) });
+            status_and_text(|error| unsafe { Call::new(&raw const second, error) }.run(|_| Ok(())));
         assert_eq!(status, DIPC_OK);
     }
 
@@ -283,8 +205,8 @@ mod tests {
     fn null_handles_are_refused_by_name() {
         let body = |_: &mut ProbeHandle| -> Result<()> { panic!("the body ran") };
         // SAFETY: NULL is allowed.
-        let (status, text) = status_and_text(|error| unsafe {
-            guard_mut(std::ptr::null_mut::<ProbeHandle>(), error, body)
+        let (status, text) = status_and_text(|error| {
+            unsafe { Call::new(std::ptr::null_mut::<ProbeHandle>(), error) }.run(body)
         });
         assert_eq!(
             (status, text.as_str()),
@@ -301,7 +223,7 @@ mod tests {
         };
         // SAFETY: `handle` is live and only shared.
         let (status, _) =
-            status_and_text(|error| unsafe { guard_ref(&raw const handle, error, |_| Ok(())) });
+            status_and_text(|error| unsafe { Call::new(&raw const handle, error) }.run(|_| Ok(())));
         assert_eq!(status, DIPC_ERR_FORKED);
     }
 
@@ -311,14 +233,14 @@ mod tests {
         let mut handle = probe();
         let failing = |_: &mut ProbeHandle| -> Result<()> { Err(Error::timeout("late")) };
         // SAFETY: `handle` is live and exclusive.
-        let status = unsafe { guard_mut(&raw mut handle, nowhere(), failing) };
+        let status = unsafe { Call::new(&raw mut handle, nowhere()) }.run(failing);
         assert_eq!(status, DIPC_ERR_TIMEOUT);
         let body = |probe: &mut ProbeHandle| {
             probe.value += 1;
             Ok(Polled::Nothing)
         };
         // SAFETY: as above.
-        let status = unsafe { guard_mut(&raw mut handle, nowhere(), body) };
+        let status = unsafe { Call::new(&raw mut handle, nowhere()) }.run(body);
         assert_eq!((status, handle.value), (DIPC_NOTHING, 8));
     }
 

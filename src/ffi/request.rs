@@ -7,7 +7,7 @@ use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
 use crate::ffi::arguments::timeout;
 use crate::ffi::caught::guard_value;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{guard_free, guard_ref};
+use crate::ffi::guard::guard_free;
 use crate::ffi::handle::{HandleState, try_out, try_ref};
 use crate::ffi::loan::{Loan, try_schema};
 use crate::ffi::status::dipc_status;
@@ -93,13 +93,11 @@ pub unsafe extern "C" fn dipc_request_ticket(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(request.get().ticket())
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }
 
 /// Describes the client, for logs: "pid 4711, uid 1000".
@@ -124,13 +122,11 @@ pub unsafe extern "C" fn dipc_request_peer(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         out.set_text(request.get().peer())
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }
 
 /// Tells whether the client has gone or has cancelled. More batches are useless then.
@@ -169,14 +165,12 @@ pub unsafe extern "C" fn dipc_request_cancel_fd(
     out_fd: *mut i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises `out_fd` is NULL or writable.
         let out = unsafe { try_out(out_fd, "out_fd") }?;
         out.set(request.get().cancel_fd()?.as_raw_fd());
         Ok(())
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }
 
 /// Pull form: sends the schema, before the first batch: that of the whole table, unless the host
@@ -203,13 +197,11 @@ pub unsafe extern "C" fn dipc_request_start(
     device_type: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises `schema` is NULL or a schema.
         let schema = unsafe { try_schema(schema, "schema") }?;
         request.get().start(&schema, device_type)
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }
 
 /// Pull form: sends a batch, or what the client has selected of it. Waits for the batch's
@@ -242,7 +234,7 @@ pub unsafe extern "C" fn dipc_request_push(
     timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises `metadata` is readable.
         let metadata = unsafe { try_bytes(metadata, metadata_len_bytes, "metadata") }?;
         let metadata = (!metadata.is_empty()).then_some(metadata);
@@ -254,9 +246,7 @@ pub unsafe extern "C" fn dipc_request_push(
             .map_err(|(error, _stand_in)| error)?;
         loan.accept();
         Ok(())
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }
 
 /// Pull form: completes the stream. Waits until the last batches have been sent.
@@ -277,9 +267,9 @@ pub unsafe extern "C" fn dipc_request_finish(
     timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| request.get().finish(timeout(timeout_ns));
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    export!(request, error, |request| request
+        .get()
+        .finish(timeout(timeout_ns)))
 }
 
 /// Fails the stream with a reason. The client's error text is "the server: " and the reason; its
@@ -314,14 +304,12 @@ pub unsafe extern "C" fn dipc_request_fail(
     text: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises `text` is NULL or a string.
         let text = unsafe { try_str(text, "text") }?;
         request.get().fail(code, text);
         Ok(())
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }
 
 /// Frees a request of the pull form. If it is not finished its stream fails. NULL does nothing. A

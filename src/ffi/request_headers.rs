@@ -3,7 +3,6 @@
 use crate::ffi::caught::guard_value;
 use crate::ffi::client_options::DIPC_FOREVER;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::{try_out, try_ref};
 use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::request::dipc_request;
@@ -89,14 +88,12 @@ pub unsafe extern "C" fn dipc_request_headers(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         set_headers(out, request.get().headers().clone());
         Ok(())
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }
 
 /// Adds headers to the answer of a request. The client gets them with the schema; headers that are
@@ -118,11 +115,9 @@ pub unsafe extern "C" fn dipc_request_add_headers(
     headers: *const dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises `headers` is NULL or live.
         let headers = unsafe { try_ref(headers) }?;
         request.get().add_headers(&headers.inner)
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }

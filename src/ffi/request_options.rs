@@ -2,7 +2,6 @@
 
 use crate::ffi::client_options::{dipc_get_options, time_limit};
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::guard_mut;
 use crate::ffi::handle::try_ref;
 use crate::ffi::headers::dipc_headers;
 use crate::ffi::status::dipc_status;
@@ -28,13 +27,10 @@ pub unsafe extern "C" fn dipc_get_options_set_deadline_ns(
     deadline_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_get_options| {
+    export!(options, error, |options| {
         options.inner.deadline = time_limit(deadline_ns);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sends the header `authorization` also where others may read the connection: over tcp beyond the
@@ -56,13 +52,10 @@ pub unsafe extern "C" fn dipc_get_options_set_send_secrets(
     send_secrets: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_get_options| {
+    export!(options, error, |options| {
         options.inner.send_secrets = send_secrets;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Has each message checked by a checksum (CRC-32C) where a network could change it unseen: over
@@ -87,13 +80,10 @@ pub unsafe extern "C" fn dipc_get_options_set_checksums(
     checksums: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_get_options| {
+    export!(options, error, |options| {
         options.inner.checksums = checksums;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Lets dipc_client_get_parts() follow a description of another server's to ucx addresses. Peers of
@@ -114,13 +104,10 @@ pub unsafe extern "C" fn dipc_get_options_set_trusted_network(
     trusted_network: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_get_options| {
+    export!(options, error, |options| {
         options.inner.trusted_network = trusted_network;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets headers for the server's host, in place of those set before. Default none. A server that
@@ -141,14 +128,11 @@ pub unsafe extern "C" fn dipc_get_options_set_headers(
     headers: *const dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_get_options| {
+    export!(options, error, |options| {
         // SAFETY: the caller promises `headers` is NULL or live.
         let headers = unsafe { try_ref(headers) }?;
         headers.inner.ensure_fit(MAX_REQUEST_HEADERS)?;
         options.inner.headers = headers.inner.clone();
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }

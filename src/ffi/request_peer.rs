@@ -5,7 +5,6 @@ use std::ffi::c_char;
 use crate::error::{Error, Status};
 use crate::ffi::caught::guard_value;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::try_ref;
 use crate::ffi::request::dipc_request;
 use crate::ffi::status::dipc_status;
@@ -64,13 +63,11 @@ pub unsafe extern "C" fn dipc_request_peer_transport(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         out.set_text(request.get().origin().scheme)
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }
 
 /// The client's address: "10.0.0.7:40112". A port says nothing of the user behind it.
@@ -95,14 +92,12 @@ pub unsafe extern "C" fn dipc_request_peer_address(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         let text = "the client came by a transport without addresses";
         let address = request.get().origin().address;
         let address = address.ok_or_else(|| Error::new(Status::NotFound, text))?;
         out.set_text(&address.to_string())
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }

@@ -3,7 +3,6 @@
 use crate::arrow::abi::{ArrowDeviceArrayStream, ArrowSchema};
 use crate::arrow::stream::export_device_stream;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::try_out;
 use crate::ffi::request::dipc_request;
 use crate::ffi::status::dipc_status;
@@ -29,14 +28,12 @@ pub unsafe extern "C" fn dipc_request_source_schema(
     out: *mut ArrowSchema,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set(request.get().source_schema()?.into_raw());
         Ok(())
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }
 
 /// Accepts the table that the client sends, and gives it as a stream: from now on the client sends
@@ -66,7 +63,7 @@ pub unsafe extern "C" fn dipc_request_source(
     out: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         let stream = match request.get().table()? {
@@ -75,9 +72,7 @@ pub unsafe extern "C" fn dipc_request_source(
         };
         out.set(stream.into_raw());
         Ok(())
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }
 
 /// Tells the client that a part of its table is safe: whatever happens to the rest, the host has
@@ -103,11 +98,9 @@ pub unsafe extern "C" fn dipc_request_result(
     bytes_len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises `bytes` is readable.
         let bytes = unsafe { try_bytes(bytes, bytes_len_bytes, "bytes") }?;
         request.get().say_result(batches, bytes)
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }

@@ -6,7 +6,6 @@ use crate::error::{Error, Result, Status};
 use crate::ffi::caught::guard_value;
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{guard_mut, guard_ref};
 use crate::ffi::handle::try_ref;
 use crate::ffi::request::dipc_request;
 use crate::ffi::status::dipc_status;
@@ -41,17 +40,14 @@ pub unsafe extern "C" fn dipc_get_options_set_columns(
     n_names: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_get_options| {
+    export!(options, error, |options| {
         // SAFETY: the caller promises `n_names` pointers.
         let names = unsafe { try_slice(names, n_names, "names") }?;
         // SAFETY: the caller promises that each is NULL or a string.
         let name = |name: &*const c_char| unsafe { try_str(*name, "a name of a column") };
         let names = names.iter().map(name).collect::<Result<Vec<_>>>()?;
         options.inner.selection.set_columns(names)
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Asks for a range of rows of a table alone. Batches outside the range are not sent, and the
@@ -77,13 +73,10 @@ pub unsafe extern "C" fn dipc_get_options_set_range(
     rows: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_get_options| {
+    export!(options, error, |options| {
         options.inner.selection.set_rows(first_row, Some(rows));
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Asks for the rows alone that pass a filter, which the server evaluates: other rows are not sent.
@@ -114,14 +107,11 @@ pub unsafe extern "C" fn dipc_get_options_set_filter(
     len: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_get_options| {
+    export!(options, error, |options| {
         // SAFETY: the caller promises `len` bytes.
         let message = unsafe { try_slice(message, len, "message") }?;
         options.inner.selection.set_filter(message)
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Says whether the client of a request wants some columns alone (dipc_get_options_set_columns()).
@@ -184,7 +174,7 @@ pub unsafe extern "C" fn dipc_request_column(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         let names = named(request);
@@ -193,9 +183,7 @@ pub unsafe extern "C" fn dipc_request_column(
             Error::new(Status::NotFound, text)
         })?;
         out.set_text(name)
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }
 
 /// Gives the first row that the client of a request wants (dipc_get_options_set_range()).
@@ -256,13 +244,11 @@ pub unsafe extern "C" fn dipc_request_filter(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(request.get().selection().filter().unwrap_or_default())
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }
 
 /// Takes it upon the host to select: the stream that it gives for the request has the wanted
@@ -284,9 +270,7 @@ pub unsafe extern "C" fn dipc_request_take_selection(
     request: *const dipc_request,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| request.get().select_by_host();
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    export!(request, error, |request| request.get().select_by_host())
 }
 
 /// Says whether the client of a request in the pull form has all rows of its range. Batches that

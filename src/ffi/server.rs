@@ -7,7 +7,7 @@ use crate::error::{Error, Status};
 use crate::ffi::arguments::{timeout, unknown_stat};
 use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{ErrorOut, Polled, guard, guard_free, guard_ref};
+use crate::ffi::guard::{Polled, guard_free};
 use crate::ffi::handle::{HandleState, try_option, try_out};
 use crate::ffi::request::dipc_request;
 use crate::ffi::server_options::dipc_server_options;
@@ -98,9 +98,7 @@ pub unsafe extern "C" fn dipc_server_new(
     out: *mut *mut dipc_server,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `options` is NULL or live.
         let options = unsafe { try_option(options) }?;
         // SAFETY: the caller promises `out` is NULL or writable.
@@ -145,7 +143,7 @@ pub unsafe extern "C" fn dipc_server_listen(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises `uri` is NULL or a string.
         let uri = unsafe { try_str(uri, "uri") }?;
         // SAFETY: the caller promises both are NULL or writable.
@@ -153,9 +151,7 @@ pub unsafe extern "C" fn dipc_server_listen(
         // The size is checked first, so that a failed call does not leave the server listening.
         let out = out.at_least(DIPC_URI_BYTES)?;
         out.set_text(&server.inner.listen(uri)?)
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// Gives the URI of the server's first address, for one role. A client that needs two URIs, for
@@ -184,7 +180,7 @@ pub unsafe extern "C" fn dipc_server_location(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         let role = match role {
@@ -204,9 +200,7 @@ pub unsafe extern "C" fn dipc_server_location(
             )
         })?;
         out.set_text(&uri)
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// Pull form: waits for the next request for a ticket of dipc_server_serve_pull(), or for a ticket
@@ -232,7 +226,7 @@ pub unsafe extern "C" fn dipc_server_next_request(
     out: *mut *mut dipc_request,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises `cancel` is NULL or live.
         let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
         // SAFETY: the caller promises `out` is NULL or writable.
@@ -242,9 +236,7 @@ pub unsafe extern "C" fn dipc_server_next_request(
             None => return Ok(Polled::Nothing),
         }
         Ok(Polled::Done)
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// Pull form: releases, on the calling thread, the arrays that clients have given back. Call it
@@ -264,14 +256,12 @@ pub unsafe extern "C" fn dipc_server_drain_releases(
     out_count: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises `out_count` is NULL or writable.
         let out = unsafe { try_out(out_count, "out_count") }?;
         out.set(server.inner.drain_releases());
         Ok(())
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// Reads one figure of a server.
@@ -293,7 +283,7 @@ pub unsafe extern "C" fn dipc_server_stat(
     out: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         let stats = server.inner.stats();
@@ -322,9 +312,7 @@ pub unsafe extern "C" fn dipc_server_stat(
             _ => return Err(unknown_stat(stat, "DIPC_SERVER_STAT_*")),
         });
         Ok(())
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// Stops a server. From now on it refuses connections and streams. Running streams have until the
@@ -350,9 +338,9 @@ pub unsafe extern "C" fn dipc_server_stop(
     deadline_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| server.inner.stop(Duration::from_nanos(deadline_ns));
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    export!(server, error, |server| server
+        .inner
+        .stop(Duration::from_nanos(deadline_ns)))
 }
 
 /// Stops a server at once if it is running, and frees it. NULL does nothing. The call does not wait

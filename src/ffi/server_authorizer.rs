@@ -7,7 +7,6 @@ use crate::error::{Error, Result, Status};
 use crate::ffi::caught::guard_value;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::foreign::{ForeignData, dipc_finalizer};
-use crate::ffi::guard::{guard_mut, guard_ref};
 use crate::ffi::request::dipc_request;
 use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
@@ -76,17 +75,14 @@ pub unsafe extern "C" fn dipc_server_options_set_authorizer(
     finalizer: dipc_finalizer,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         let shared = authorizer.map(|function| {
             let data = Arc::new(ForeignData::new(userdata, finalizer));
             SharedAuthorizer(Arc::new(ForeignAuthorizer { function, data }))
         });
         options.inner.authorizer = shared;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Pull form: dipc_server_next_request() gives each request twice, first for the decision about it,
@@ -111,13 +107,10 @@ pub unsafe extern "C" fn dipc_server_options_set_authorizer_pull(
     pulled: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.authorizes_by_pull = pulled;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Pull form: tells whether a request waits for the host's decision.
@@ -152,9 +145,7 @@ pub unsafe extern "C" fn dipc_request_allow(
     request: *const dipc_request,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| request.get().allow();
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    export!(request, error, |request| request.get().allow())
 }
 
 /// Names the client of a request, in an authorizer: handlers see the name by
@@ -174,14 +165,12 @@ pub unsafe extern "C" fn dipc_request_set_principal(
     principal: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request.cast_const(), error, |request| {
         // SAFETY: the caller promises `principal` is NULL or a C string.
         let principal = unsafe { try_str(principal, "principal") }?;
         request.get().set_principal(principal);
         Ok(())
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }
 
 /// The name that the server's authorizer has given the client.
@@ -206,13 +195,11 @@ pub unsafe extern "C" fn dipc_request_principal(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         let principal = request.get().principal();
         let none = || Error::new(Status::NotFound, "no authorizer has named the client");
         out.set_text(&principal.ok_or_else(none)?)
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }

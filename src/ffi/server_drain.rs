@@ -4,7 +4,6 @@ use std::ffi::c_char;
 
 use crate::ffi::caught::guard_value;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::try_ref;
 use crate::ffi::server::dipc_server;
 use crate::ffi::status::dipc_status;
@@ -36,13 +35,11 @@ pub unsafe extern "C" fn dipc_server_drain(
     n_uris: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
         server.inner.drain(&uris)
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// Tells whether a server takes requests: it listens somewhere, and neither drains nor was stopped.

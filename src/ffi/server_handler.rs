@@ -4,7 +4,6 @@ use std::ffi::c_void;
 
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::foreign::dipc_finalizer;
-use crate::ffi::guard::guard_ref;
 use crate::ffi::provider::{ForeignProvider, dipc_provider};
 use crate::ffi::server::dipc_server;
 use crate::ffi::status::dipc_status;
@@ -38,7 +37,7 @@ pub unsafe extern "C" fn dipc_server_set_handler(
     flags: u32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         let Some(function) = provider else {
             return server.inner.clear_handler();
         };
@@ -50,9 +49,7 @@ pub unsafe extern "C" fn dipc_server_set_handler(
                 data.relinquish();
                 error
             })
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// Serves every ticket that is not served by itself in the pull form: their requests come out of
@@ -70,7 +67,5 @@ pub unsafe extern "C" fn dipc_server_set_handler_pull(
     server: *const dipc_server,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| server.inner.set_handler_pull();
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    export!(server, error, |server| server.inner.set_handler_pull())
 }

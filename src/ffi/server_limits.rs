@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::ffi::client_options::DIPC_FOREVER;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::guard_mut;
 use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
 
@@ -29,13 +28,10 @@ pub unsafe extern "C" fn dipc_server_options_set_max_connections(
     max_connections: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.max_connections = Some(some(max_connections, "max_connections")?);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how many connections one other machine may have, or one other user of this machine. Further
@@ -56,14 +52,11 @@ pub unsafe extern "C" fn dipc_server_options_set_max_connections_per_peer(
     max_connections: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         let given = some(max_connections, "max_connections_per_peer")?;
         options.inner.max_connections_per_peer = Some(given);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how many streams one other machine may have at once, or one other user of this machine.
@@ -84,13 +77,10 @@ pub unsafe extern "C" fn dipc_server_options_set_max_streams_per_peer(
     max_streams: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.max_streams_per_peer = Some(some(max_streams, "max_streams_per_peer")?);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how many streams one connection may carry at once, of clients that have many on one. A
@@ -112,14 +102,11 @@ pub unsafe extern "C" fn dipc_server_options_set_max_streams_per_connection(
     max_streams: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         let given = some(max_streams, "max_streams_per_connection")?;
         options.inner.max_streams_per_connection = Some(u32::try_from(given).unwrap_or(u32::MAX));
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how long a stream may wait for its client while other clients find no place for theirs: for
@@ -142,13 +129,10 @@ pub unsafe extern "C" fn dipc_server_options_set_credit_timeout_ns(
     timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.credit_timeout = time(timeout_ns, "credit timeout")?;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how much memory requests of more than 64 KiB may take together before they have come whole.
@@ -170,13 +154,10 @@ pub unsafe extern "C" fn dipc_server_options_set_max_request_bytes(
     max_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.max_request_bytes = max_bytes;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how long a client may take for the handshake of TLS, and until all sockets of one
@@ -197,14 +178,11 @@ pub unsafe extern "C" fn dipc_server_options_set_handshake_timeout_ns(
     timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         let time = time(timeout_ns, "handshake timeout")?;
         options.inner.link.receiving.handshake_timeout = time.unwrap_or(Duration::MAX);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how long a client may take from its connection to the end of its first request; then the
@@ -225,13 +203,10 @@ pub unsafe extern "C" fn dipc_server_options_set_request_timeout_ns(
     timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.request_timeout = time(timeout_ns, "request timeout")?;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how long a connection is kept over which the client asks for nothing, up to twice this
@@ -253,13 +228,10 @@ pub unsafe extern "C" fn dipc_server_options_set_idle_timeout_ns(
     timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.idle_timeout = time(timeout_ns, "idle timeout")?;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 fn some(number: usize, what: &str) -> Result<usize> {

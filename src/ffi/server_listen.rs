@@ -5,7 +5,6 @@ use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd};
 
 use crate::error::Error;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::guard_ref;
 use crate::ffi::server::{DIPC_URI_BYTES, dipc_server};
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_str};
@@ -44,7 +43,7 @@ pub unsafe extern "C" fn dipc_server_listen_fd(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises `scheme` is NULL or a string.
         let scheme = unsafe { try_str(scheme, "scheme") }?;
         // SAFETY: the caller promises both are NULL or writable.
@@ -61,7 +60,5 @@ pub unsafe extern "C" fn dipc_server_listen_fd(
         // SAFETY: the caller promises that `fd` is open, and nobody else's now.
         drop(unsafe { OwnedFd::from_raw_fd(fd) });
         out.set_text(&uri)
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::arrow::Compression;
 use crate::error::Error;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
+use crate::ffi::guard::guard_free;
 use crate::ffi::handle::{HandleState, try_out};
 use crate::ffi::status::dipc_status;
 use crate::server::ServerOptions;
@@ -48,9 +48,7 @@ pub unsafe extern "C" fn dipc_server_options_new(
     out: *mut *mut dipc_server_options,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set_handle(dipc_server_options {
@@ -82,7 +80,7 @@ pub unsafe extern "C" fn dipc_server_options_set_max_streams(
     max_streams: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         if max_streams == 0 {
             return Err(Error::invalid_argument(
                 "max_streams is 0: nothing could be served",
@@ -90,10 +88,7 @@ pub unsafe extern "C" fn dipc_server_options_set_max_streams(
         }
         options.inner.max_streams = max_streams;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how many streams may be with providers, or with the host in the pull form, at once. Streams
@@ -120,7 +115,7 @@ pub unsafe extern "C" fn dipc_server_options_set_max_providers(
     max_providers: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         if max_providers == 0 {
             return Err(Error::invalid_argument(
                 "max_providers is 0: no provider could be called",
@@ -128,10 +123,7 @@ pub unsafe extern "C" fn dipc_server_options_set_max_providers(
         }
         options.inner.max_providers = Some(max_providers);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how much memory the regions for lent copies may take. Beyond the limit bodies travel as
@@ -156,13 +148,10 @@ pub unsafe extern "C" fn dipc_server_options_set_max_region_bytes(
     max_region_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.max_bytes = max_region_bytes;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets the size of one region for lent copies. A larger body gets a region of its own. Default: 64
@@ -183,16 +172,13 @@ pub unsafe extern "C" fn dipc_server_options_set_region_bytes(
     region_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         if region_bytes == 0 {
             return Err(Error::invalid_argument("region_bytes is 0"));
         }
         options.inner.link.lending.region_bytes = region_bytes;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how long an unused region is kept for later copies. Default: 10 s.
@@ -212,13 +198,10 @@ pub unsafe extern "C" fn dipc_server_options_set_region_idle_ns(
     region_idle_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.link.lending.region_idle = Duration::from_nanos(region_idle_ns);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets the size up to which bodies travel as bytes and are not lent. Default: 4096.
@@ -238,13 +221,10 @@ pub unsafe extern "C" fn dipc_server_options_set_inline_bytes(
     inline_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.link.lending.inline_bytes = inline_bytes;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how many bytes of copies may be lent to one connection at once. Beyond the limit bodies
@@ -265,13 +245,10 @@ pub unsafe extern "C" fn dipc_server_options_set_lent_limit_bytes(
     lent_limit_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.link.lending.lent_limit = lent_limit_bytes;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Admits clients of every user of this machine, not only of the server's user. Default: false.
@@ -291,13 +268,10 @@ pub unsafe extern "C" fn dipc_server_options_set_any_user(
     any_user: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.link.access.any_user = any_user;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how bodies travel. Default: DIPC_BODY_AUTO.
@@ -317,13 +291,10 @@ pub unsafe extern "C" fn dipc_server_options_set_body(
     body: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.body = body_policy(body)?;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets the compression of bodies. Compressed bodies travel as bytes. dipc_server_publish()
@@ -345,13 +316,10 @@ pub unsafe extern "C" fn dipc_server_options_set_compression(
     compression: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.compression = compression_of(compression)?;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Frees options. NULL does nothing. Servers keep a copy of their options.

@@ -2,7 +2,6 @@
 
 use crate::ffi::client_options::{level_of, time_limit, window_of};
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::guard_mut;
 use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
 
@@ -28,13 +27,10 @@ pub unsafe extern "C" fn dipc_server_options_set_put_window(
     bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.take.window = window_of(batches, bytes)?;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how thoroughly a client's arrays are checked before the host gets them. Default:
@@ -55,13 +51,10 @@ pub unsafe extern "C" fn dipc_server_options_set_put_validation(
     validation: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.take.level = level_of(validation)?;
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how long a client may be silent while the host waits for its batches. Then the host's stream
@@ -83,13 +76,10 @@ pub unsafe extern "C" fn dipc_server_options_set_put_stall_timeout_ns(
     stall_timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.take.stall_timeout = time_limit(stall_timeout_ns);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets how much memory of this process one message of a client may take beside its body. A message
@@ -111,11 +101,8 @@ pub unsafe extern "C" fn dipc_server_options_set_put_message_limit_bytes(
     message_limit_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         options.inner.take.message_limit = Some(message_limit_bytes);
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }

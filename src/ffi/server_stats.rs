@@ -5,7 +5,6 @@ use std::ffi::c_char;
 use crate::error::{Error, Result};
 use crate::ffi::caught::guard_value;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard, guard_ref};
 use crate::ffi::handle::null_argument;
 use crate::ffi::request::dipc_request;
 use crate::ffi::server::dipc_server;
@@ -220,14 +219,12 @@ pub unsafe extern "C" fn dipc_server_get_stats(
     size_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises `out` is NULL or writable for so many bytes.
         let out = unsafe { StatsOut::new(out, size_bytes) }?;
         out.set(&(&server.inner.stats()).into());
         Ok(())
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// Gives the figures of the requests with one label: a ticket of the server's own, a label of
@@ -255,16 +252,14 @@ pub unsafe extern "C" fn dipc_server_get_label_stats(
     size_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises `label` is NULL or a string.
         let label = unsafe { try_str(label, "label") }?;
         // SAFETY: the caller promises `out` is NULL or writable for so many bytes.
         let out = unsafe { StatsOut::new(out, size_bytes) }?;
         out.set(&(&server.inner.label_stats(label)?).into());
         Ok(())
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// Gives the figures of all servers of this process together, those that were freed included. The
@@ -284,9 +279,7 @@ pub unsafe extern "C" fn dipc_process_get_stats(
     size_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `out` is NULL or writable for so many bytes.
         let out = unsafe { StatsOut::new(out, size_bytes) }?;
         out.set(&(&server::process_stats()).into());
@@ -327,13 +320,11 @@ pub unsafe extern "C" fn dipc_server_stats_text(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         out.set_text(&server.inner.stats_text())
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// Names the label under which a request is counted (dipc_server_get_label_stats()). An authorizer
@@ -358,11 +349,9 @@ pub unsafe extern "C" fn dipc_request_set_label(
     label: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises `label` is NULL or a string.
         let label = unsafe { try_str(label, "label") }?;
         request.get().set_label(label)
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }

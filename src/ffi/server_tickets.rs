@@ -7,7 +7,6 @@ use crate::arrow::{CStruct, OwnedDeviceArray, OwnedSchema};
 use crate::error::{Error, Result, Status};
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::foreign::dipc_finalizer;
-use crate::ffi::guard::guard_ref;
 use crate::ffi::handle::{null_argument, try_out};
 use crate::ffi::provider::{ForeignProvider, dipc_provider};
 use crate::ffi::server::dipc_server;
@@ -46,7 +45,7 @@ pub unsafe extern "C" fn dipc_server_serve(
     flags: u32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises `ticket` is readable.
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
         let function = provider.ok_or_else(|| null_argument("provider"))?;
@@ -58,9 +57,7 @@ pub unsafe extern "C" fn dipc_server_serve(
                 data.relinquish();
                 error
             })
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// Serves a ticket in the pull form: dipc_server_next_request() gives its requests, and no thread
@@ -84,13 +81,11 @@ pub unsafe extern "C" fn dipc_server_serve_pull(
     ticket_len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises `ticket` is readable.
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
         server.inner.serve_pull(ticket)
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// Publishes a table: many clients at once can fetch it, any number of times. The arrays are
@@ -127,7 +122,7 @@ pub unsafe extern "C" fn dipc_server_publish(
     n_batches: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises `ticket` is readable.
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
         // SAFETY: the caller promises `schema` is NULL or initialised and used by nobody else.
@@ -135,9 +130,7 @@ pub unsafe extern "C" fn dipc_server_publish(
         // SAFETY: the caller promises the same of `batches`.
         let batches = unsafe { try_mut_slice(batches, n_batches, "batches") }?;
         put_table(&server.inner, ticket, false, schema, batches)
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// dipc_server_publish() in the place of what the ticket stands for, if anything. At no moment is
@@ -165,7 +158,7 @@ pub unsafe extern "C" fn dipc_server_replace(
     n_batches: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises `ticket` is readable.
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
         // SAFETY: the caller promises `schema` is NULL or initialised and used by nobody else.
@@ -173,9 +166,7 @@ pub unsafe extern "C" fn dipc_server_replace(
         // SAFETY: the caller promises the same of `batches`.
         let batches = unsafe { try_mut_slice(batches, n_batches, "batches") }?;
         put_table(&server.inner, ticket, true, schema, batches)
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// Moves the table to the server, or leaves it where it is.
@@ -236,13 +227,11 @@ pub unsafe extern "C" fn dipc_server_withdraw(
     ticket_len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises `ticket` is readable.
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
         server.inner.withdraw(ticket)
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// Counts the tickets that are served now.
@@ -261,14 +250,12 @@ pub unsafe extern "C" fn dipc_server_ticket_count(
     out_count: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises `out_count` is NULL or writable.
         let out = unsafe { try_out(out_count, "out_count") }?;
         out.set(server.inner.tickets().len());
         Ok(())
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }
 
 /// Gives one of the tickets that are served now, in byte order. To list the tickets, count index up
@@ -297,7 +284,7 @@ pub unsafe extern "C" fn dipc_server_ticket(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |server: &dipc_server| {
+    export!(server, error, |server| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         let tickets = server.inner.tickets();
@@ -306,7 +293,5 @@ pub unsafe extern "C" fn dipc_server_ticket(
             Error::new(Status::NotFound, text)
         })?;
         out.set_bytes(ticket)
-    };
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, body) }
+    })
 }

@@ -9,7 +9,6 @@ use crate::device::{DeviceKind, Target};
 use crate::error::{Error, Result};
 use crate::ffi::arguments::unknown_stat;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard};
 use crate::ffi::handle::{null_argument, try_out};
 use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::status::dipc_status;
@@ -51,9 +50,7 @@ pub unsafe extern "C" fn dipc_stream_status(
     stream: *const ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `stream` is NULL or initialised.
         let stream = unsafe { stream.as_ref() }.ok_or_else(|| null_argument("stream"))?;
         // SAFETY: the caller promises a stream that follows Arrow's interface, whose callbacks are
@@ -87,9 +84,7 @@ pub unsafe extern "C" fn dipc_stream_metadata(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `stream` is NULL or initialised.
         let stream = unsafe { stream.as_ref() }.ok_or_else(|| null_argument("stream"))?;
         // SAFETY: the caller promises both are NULL or writable.
@@ -120,9 +115,7 @@ pub unsafe extern "C" fn dipc_stream_headers(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `stream` is NULL or initialised.
         let stream = unsafe { stream.as_ref() }.ok_or_else(|| null_argument("stream"))?;
         // SAFETY: the caller promises `out` is NULL or writable.
@@ -155,9 +148,7 @@ pub unsafe extern "C" fn dipc_stream_stat(
     out: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `stream` is NULL or initialised.
         let stream = unsafe { stream.as_ref() }.ok_or_else(|| null_argument("stream"))?;
         // SAFETY: the caller promises `out` is NULL or writable.
@@ -208,9 +199,7 @@ pub unsafe extern "C" fn dipc_stream_to_host(
     out: *mut ArrowArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `source` is NULL, or initialised and used by nobody else.
         let source = unsafe { source.as_mut() }.ok_or_else(|| null_argument("source"))?;
         // SAFETY: the caller promises `out` is NULL or writable.
@@ -254,9 +243,7 @@ pub unsafe extern "C" fn dipc_stream_to_device(
     out: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `source` is NULL, or initialised and used by nobody else.
         let source = unsafe { source.as_mut() }.ok_or_else(|| null_argument("source"))?;
         // SAFETY: the caller promises `out` is NULL or writable.
@@ -301,9 +288,7 @@ pub unsafe extern "C" fn dipc_stream_from_host(
     out: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `source` is NULL, or initialised and used by nobody else.
         let source = unsafe { source.as_mut() }.ok_or_else(|| null_argument("source"))?;
         // SAFETY: the caller promises `out` is NULL or writable.

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use crate::error::{Error, Status};
 use crate::ffi::client_options::dipc_client_options;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{guard_mut, guard_ref};
 use crate::ffi::request::dipc_request;
 use crate::ffi::server::dipc_server;
 use crate::ffi::server_options::dipc_server_options;
@@ -42,7 +41,7 @@ pub unsafe extern "C" fn dipc_server_options_set_tls(
     key_file: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         // SAFETY: the caller promises `certificate_file` is NULL or a C string.
         let certificate = unsafe { try_str(certificate_file, "certificate_file") }?;
         // SAFETY: the caller promises `key_file` is NULL or a C string.
@@ -50,10 +49,7 @@ pub unsafe extern "C" fn dipc_server_options_set_tls(
         let tls = &mut options.inner.link.tls;
         *tls = tls.with(|files| files.identity = Some((certificate.into(), key.into())));
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Has a server ask its tls clients for a certificate, and refuse those that have none of these
@@ -74,16 +70,13 @@ pub unsafe extern "C" fn dipc_server_options_set_tls_client_ca(
     ca_file: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_server_options| {
+    export!(options, error, |options| {
         // SAFETY: the caller promises `ca_file` is NULL or a C string.
         let ca = unsafe { try_str(ca_file, "ca_file") }?;
         let tls = &mut options.inner.link.tls;
         *tls = tls.with(|files| files.ca = Some(PathBuf::from(ca)));
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Reads the server's certificate, key and authorities again. Connections made from now on go by
@@ -103,8 +96,7 @@ pub unsafe extern "C" fn dipc_server_reload_tls(
     server: *const dipc_server,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `server` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(server, error, |server| server.inner.reload_tls()) }
+    export!(server, error, |server| server.inner.reload_tls())
 }
 
 /// Sets the client's certificate, for servers that ask for one.
@@ -128,7 +120,7 @@ pub unsafe extern "C" fn dipc_client_options_set_tls(
     key_file: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_client_options| {
+    export!(options, error, |options| {
         // SAFETY: the caller promises `certificate_file` is NULL or a C string.
         let certificate = unsafe { try_str(certificate_file, "certificate_file") }?;
         // SAFETY: the caller promises `key_file` is NULL or a C string.
@@ -136,10 +128,7 @@ pub unsafe extern "C" fn dipc_client_options_set_tls(
         let tls = &mut options.inner.tls;
         *tls = tls.with(|files| files.identity = Some((certificate.into(), key.into())));
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets the authorities whose certificates servers may have. Default: those of the system.
@@ -159,16 +148,13 @@ pub unsafe extern "C" fn dipc_client_options_set_tls_ca(
     ca_file: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_client_options| {
+    export!(options, error, |options| {
         // SAFETY: the caller promises `ca_file` is NULL or a C string.
         let ca = unsafe { try_str(ca_file, "ca_file") }?;
         let tls = &mut options.inner.tls;
         *tls = tls.with(|files| files.ca = Some(PathBuf::from(ca)));
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Sets the name that a server's certificate must have. Default: the host of the URI.
@@ -188,16 +174,13 @@ pub unsafe extern "C" fn dipc_client_options_set_tls_server_name(
     name: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |options: &mut dipc_client_options| {
+    export!(options, error, |options| {
         // SAFETY: the caller promises `name` is NULL or a C string.
         let name = unsafe { try_str(name, "name") }?;
         let tls = &mut options.inner.tls;
         *tls = tls.with(|files| files.server_name = Some(name.to_owned()));
         Ok(())
-    };
-    // SAFETY: the caller promises `options` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(options, error, body) }
+    })
 }
 
 /// Who the certificate of a request's client is for. An authority of the server's options has
@@ -226,7 +209,7 @@ pub unsafe extern "C" fn dipc_request_peer_certificate(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |request: &dipc_request| {
+    export!(request, error, |request| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         let certificate = request.get().origin().certificate.as_ref();
@@ -240,7 +223,5 @@ pub unsafe extern "C" fn dipc_request_peer_certificate(
                 "{which} is no part of a certificate: DIPC_CERTIFICATE_* are"
             ))),
         }
-    };
-    // SAFETY: the caller promises `request` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(request, error, body) }
+    })
 }

@@ -3,7 +3,6 @@
 use std::ffi::c_char;
 
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{ErrorOut, guard};
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::try_str;
 
@@ -23,9 +22,7 @@ pub unsafe extern "C" fn dipc_transport_available(
     scheme: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `scheme` is NULL or a string.
         let scheme = unsafe { try_str(scheme, "scheme") }?;
         crate::transport::by_scheme(scheme)?.available()

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::foreign::{ForeignData, dipc_finalizer};
-use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
+use crate::ffi::guard::guard_free;
 use crate::ffi::handle::{HandleState, null_argument, try_option, try_out};
 use crate::ffi::machines::message::{PolledMessage, parse_side};
 use crate::ffi::request_headers::{DIPC_VERB_DESCRIBE, DIPC_VERB_GET, DIPC_VERB_LIST};
@@ -68,9 +68,7 @@ pub unsafe extern "C" fn dipc_receiver_new(
     out: *mut *mut dipc_receiver,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
         let uris = unsafe { try_strs(uris, n_uris) }?;
         // SAFETY: the caller promises `ticket` is readable.
@@ -124,13 +122,10 @@ pub unsafe extern "C" fn dipc_receiver_start(
     now_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |receiver: &mut dipc_receiver| {
+    export!(receiver, error, |receiver| {
         receiver.inner.start(Timestamp::from_nanos(now_ns));
         Ok(())
-    };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(receiver, error, body) }
+    })
 }
 
 /// Hands in an untagged message of the metadata stream.
@@ -155,16 +150,13 @@ pub unsafe extern "C" fn dipc_receiver_handle_metadata(
     len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |receiver: &mut dipc_receiver| {
+    export!(receiver, error, |receiver| {
         // SAFETY: the caller promises `data` is readable.
         let data = unsafe { try_bytes(data, len_bytes, "data") }?;
         receiver
             .inner
             .handle_metadata(Timestamp::from_nanos(now_ns), data)
-    };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(receiver, error, body) }
+    })
 }
 
 /// Hands in a tagged message: a body, which is copied, or an address list.
@@ -192,16 +184,13 @@ pub unsafe extern "C" fn dipc_receiver_handle_tagged(
     len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |receiver: &mut dipc_receiver| {
+    export!(receiver, error, |receiver| {
         // SAFETY: the caller promises `data` is readable.
         let data = unsafe { try_bytes(data, len_bytes, "data") }?;
         receiver
             .inner
             .handle_tagged(Timestamp::from_nanos(now_ns), tag, data)
-    };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(receiver, error, body) }
+    })
 }
 
 /// Hands in a control message.
@@ -230,17 +219,14 @@ pub unsafe extern "C" fn dipc_receiver_handle_control(
     len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |receiver: &mut dipc_receiver| {
+    export!(receiver, error, |receiver| {
         // SAFETY: the caller promises `data` is readable.
         let data = unsafe { try_bytes(data, len_bytes, "data") }?;
         let side = parse_side(role)?;
         receiver
             .inner
             .handle_control(Timestamp::from_nanos(now_ns), side, data)
-    };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(receiver, error, body) }
+    })
 }
 
 /// Reports that a connection has ended. Batches that have arrived can still be taken; then the stream
@@ -263,17 +249,14 @@ pub unsafe extern "C" fn dipc_receiver_handle_disconnect(
     text: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |receiver: &mut dipc_receiver| {
+    export!(receiver, error, |receiver| {
         // SAFETY: the caller promises `text` is NULL or a string.
         let text = unsafe { try_str(text, "text") }?;
         receiver
             .inner
             .handle_disconnect(parse_side(role)?, &Error::disconnected(text));
         Ok(())
-    };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(receiver, error, body) }
+    })
 }
 
 /// Reports that the time of dipc_receiver_poll_timeout() has come.
@@ -292,13 +275,10 @@ pub unsafe extern "C" fn dipc_receiver_handle_timeout(
     now_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |receiver: &mut dipc_receiver| {
+    export!(receiver, error, |receiver| {
         receiver.inner.handle_timeout(Timestamp::from_nanos(now_ns));
         Ok(())
-    };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(receiver, error, body) }
+    })
 }
 
 /// Maps a range of the server's addresses to memory of this process, for lent bodies. An address
@@ -330,7 +310,7 @@ pub unsafe extern "C" fn dipc_receiver_add_memory(
     finalizer: dipc_finalizer,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |receiver: &mut dipc_receiver| {
+    export!(receiver, error, |receiver| {
         if data.is_null() {
             return Err(null_argument("data"));
         }
@@ -346,10 +326,7 @@ pub unsafe extern "C" fn dipc_receiver_add_memory(
         // SAFETY: the caller promises memory that is readable until the finalizer is called, which
         // dropping the owner does.
         unsafe { receiver.inner.add_memory(address, named) }.inspect_err(|_| owner.relinquish())
-    };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(receiver, error, body) }
+    })
 }
 
 /// Frees a receiver. NULL does nothing. Its batches stay valid, but their addresses can no longer

@@ -6,7 +6,7 @@ use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
 use crate::bare::NextBatch;
 use crate::ffi::caught::guard_value;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{Polled, guard_mut, guard_ref};
+use crate::ffi::guard::Polled;
 use crate::ffi::handle::{try_out, try_ref};
 use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::machines::message::MessageOut;
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn dipc_receiver_schema(
     out: *mut ArrowSchema,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |receiver: &mut dipc_receiver| {
+    export!(receiver, error, |receiver| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         match receiver.inner.schema()? {
@@ -54,10 +54,7 @@ pub unsafe extern "C" fn dipc_receiver_schema(
             None => return Ok(Polled::Nothing),
         }
         Ok(Polled::Done)
-    };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(receiver, error, body) }
+    })
 }
 
 /// Gives the headers of the server's answer: those that came with the schema, then those that came
@@ -78,15 +75,12 @@ pub unsafe extern "C" fn dipc_receiver_headers(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |receiver: &dipc_receiver| {
+    export!(receiver, error, |receiver| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         set_headers(out, receiver.inner.answer_headers().clone());
         Ok(())
-    };
-    // SAFETY: the caller promises `receiver` is NULL, or live and not written to, and `error` NULL
-    // or writable.
-    unsafe { guard_ref(receiver, error, body) }
+    })
 }
 
 /// Takes the next batch, which lets the server send another.
@@ -108,7 +102,7 @@ pub unsafe extern "C" fn dipc_receiver_next(
     out: *mut ArrowDeviceArray,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |receiver: &mut dipc_receiver| {
+    export!(receiver, error, |receiver| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         match receiver.inner.next_batch()? {
@@ -117,10 +111,7 @@ pub unsafe extern "C" fn dipc_receiver_next(
             NextBatch::NotYet => return Ok(Polled::Nothing),
         }
         Ok(Polled::Done)
-    };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(receiver, error, body) }
+    })
 }
 
 /// Cancels the stream. The server is told, and lent memory goes back.
@@ -137,13 +128,10 @@ pub unsafe extern "C" fn dipc_receiver_cancel(
     receiver: *mut dipc_receiver,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |receiver: &mut dipc_receiver| {
+    export!(receiver, error, |receiver| {
         receiver.inner.cancel();
         Ok(())
-    };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(receiver, error, body) }
+    })
 }
 
 /// Takes the next message to send. Send its parts as one message, in order.
@@ -176,7 +164,7 @@ pub unsafe extern "C" fn dipc_receiver_poll_transmit(
     out_n_parts: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |receiver: &mut dipc_receiver| {
+    export!(receiver, error, |receiver| {
         // SAFETY: the caller promises `out_role` is NULL or writable.
         let out_role = unsafe { try_out(out_role, "out_role") }?;
         // SAFETY: the caller promises that each is NULL or writable.
@@ -192,10 +180,7 @@ pub unsafe extern "C" fn dipc_receiver_poll_transmit(
         });
         out.set(message, &mut receiver.current);
         Ok(Polled::Done)
-    };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(receiver, error, body) }
+    })
 }
 
 /// Gives the next body to expect, for transports that post receives in advance. Its header has
@@ -220,7 +205,7 @@ pub unsafe extern "C" fn dipc_receiver_poll_expected(
     out_list_bytes: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |receiver: &mut dipc_receiver| {
+    export!(receiver, error, |receiver| {
         // SAFETY: the caller promises `out_sequence` is NULL or writable.
         let out_sequence = unsafe { try_out(out_sequence, "out_sequence") }?;
         // SAFETY: the same for `out_packed_bytes`.
@@ -234,10 +219,7 @@ pub unsafe extern "C" fn dipc_receiver_poll_expected(
         out_packed.set(expected.packed);
         out_list.set(expected.list);
         Ok(Polled::Done)
-    };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(receiver, error, body) }
+    })
 }
 
 /// Gives the latest time for the next dipc_receiver_handle_timeout() and polls. A past time means
@@ -258,7 +240,7 @@ pub unsafe extern "C" fn dipc_receiver_poll_timeout(
     out_ns: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |receiver: &mut dipc_receiver| {
+    export!(receiver, error, |receiver| {
         // SAFETY: the caller promises `out_ns` is NULL or writable.
         let out = unsafe { try_out(out_ns, "out_ns") }?;
         match receiver.inner.poll_timeout() {
@@ -266,10 +248,7 @@ pub unsafe extern "C" fn dipc_receiver_poll_timeout(
             None => return Ok(Polled::Nothing),
         }
         Ok(Polled::Done)
-    };
-    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(receiver, error, body) }
+    })
 }
 
 /// Gives the state of a receiver.

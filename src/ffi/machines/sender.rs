@@ -6,7 +6,7 @@ use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
 use crate::bare::BareSender;
 use crate::error::Error;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{ErrorOut, Polled, guard, guard_free, guard_mut};
+use crate::ffi::guard::{Polled, guard_free};
 use crate::ffi::handle::{HandleState, try_out};
 use crate::ffi::loan::{Loan, try_schema};
 use crate::ffi::machines::message::{MessageOut, PolledMessage};
@@ -55,9 +55,7 @@ pub unsafe extern "C" fn dipc_sender_new(
     out: *mut *mut dipc_sender,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises `error` is NULL or writable.
-    let error = unsafe { ErrorOut::from_raw(error) };
-    guard(error, || {
+    export!(error, || {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         let mut config = SenderConfig::default();
@@ -106,14 +104,11 @@ pub unsafe extern "C" fn dipc_sender_handle_tagged(
     len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |sender: &mut dipc_sender| {
+    export!(sender, error, |sender| {
         // SAFETY: the caller promises `data` is readable.
         let data = unsafe { try_bytes(data, len_bytes, "data") }?;
         sender.inner.handle_tagged(tag, data)
-    };
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(sender, error, body) }
+    })
 }
 
 /// Hands in a control message of the client.
@@ -135,14 +130,11 @@ pub unsafe extern "C" fn dipc_sender_handle_control(
     len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |sender: &mut dipc_sender| {
+    export!(sender, error, |sender| {
         // SAFETY: the caller promises `data` is readable.
         let data = unsafe { try_bytes(data, len_bytes, "data") }?;
         sender.inner.handle_control(data)
-    };
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(sender, error, body) }
+    })
 }
 
 /// Reports that the connection has ended. This call releases everything that was lent: the client
@@ -160,14 +152,11 @@ pub unsafe extern "C" fn dipc_sender_handle_disconnect(
     sender: *mut dipc_sender,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |sender: &mut dipc_sender| {
+    export!(sender, error, |sender| {
         sender.current.clear();
         sender.inner.handle_disconnect();
         Ok(())
-    };
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(sender, error, body) }
+    })
 }
 
 /// Accepts the request, and sends the schema.
@@ -191,14 +180,11 @@ pub unsafe extern "C" fn dipc_sender_start(
     device_type: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |sender: &mut dipc_sender| {
+    export!(sender, error, |sender| {
         // SAFETY: the caller promises `schema` is NULL or a schema.
         let schema = unsafe { try_schema(schema, "schema") }?;
         sender.inner.start(&schema, device_type)
-    };
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(sender, error, body) }
+    })
 }
 
 /// Refuses the request. A client without libdipc's extension is disconnected instead.
@@ -220,14 +206,11 @@ pub unsafe extern "C" fn dipc_sender_refuse(
     text: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |sender: &mut dipc_sender| {
+    export!(sender, error, |sender| {
         // SAFETY: the caller promises `text` is NULL or a string.
         let text = unsafe { try_str(text, "text") }?;
         sender.inner.refuse(code, text)
-    };
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(sender, error, body) }
+    })
 }
 
 /// Sends a batch, and the dictionaries that it needs.
@@ -256,7 +239,7 @@ pub unsafe extern "C" fn dipc_sender_send_batch(
     metadata_len_bytes: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |sender: &mut dipc_sender| {
+    export!(sender, error, |sender| {
         // SAFETY: the caller promises `metadata` is readable.
         let metadata = unsafe { try_bytes(metadata, metadata_len_bytes, "metadata") }?;
         let metadata = (!metadata.is_empty()).then_some(metadata);
@@ -268,10 +251,7 @@ pub unsafe extern "C" fn dipc_sender_send_batch(
             .map_err(|refused| refused.0)?;
         loan.accept();
         Ok(())
-    };
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(sender, error, body) }
+    })
 }
 
 /// Completes the stream, after all messages that wait.
@@ -288,10 +268,7 @@ pub unsafe extern "C" fn dipc_sender_end(
     sender: *mut dipc_sender,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |sender: &mut dipc_sender| sender.inner.end();
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(sender, error, body) }
+    export!(sender, error, |sender| sender.inner.end())
 }
 
 /// Ends the stream with an error, which is sent to the client.
@@ -313,14 +290,11 @@ pub unsafe extern "C" fn dipc_sender_fail(
     text: *const c_char,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |sender: &mut dipc_sender| {
+    export!(sender, error, |sender| {
         // SAFETY: the caller promises `text` is NULL or a string.
         let text = unsafe { try_str(text, "text") }?;
         sender.inner.fail(code, text)
-    };
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(sender, error, body) }
+    })
 }
 
 /// Takes the next message to send. Send its parts as one message, in order.
@@ -349,7 +323,7 @@ pub unsafe extern "C" fn dipc_sender_poll_transmit(
     out_n_parts: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |sender: &mut dipc_sender| {
+    export!(sender, error, |sender| {
         // SAFETY: the caller promises that each is NULL or writable.
         let out =
             unsafe { MessageOut::new(out_class, out_tag, out_parts, out_lens_bytes, out_n_parts) }?;
@@ -359,10 +333,7 @@ pub unsafe extern "C" fn dipc_sender_poll_transmit(
         };
         out.set(message, &mut sender.current);
         Ok(Polled::Done)
-    };
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(sender, error, body) }
+    })
 }
 
 /// Frees a sender. NULL does nothing. Batches that were lent are released.

@@ -4,7 +4,6 @@ use crate::error::{Error, Result, Status};
 use crate::ffi::caught::guard_value;
 use crate::ffi::client_options::DIPC_FOREVER;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::guard::{guard_mut, guard_ref};
 use crate::ffi::handle::{try_out, try_ref};
 use crate::ffi::headers::{dipc_headers, set_headers};
 use crate::ffi::machines::sender::dipc_sender;
@@ -42,13 +41,11 @@ pub unsafe extern "C" fn dipc_sender_ticket(
     out_len_bytes: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |sender: &dipc_sender| {
+    export!(sender, error, |sender| {
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(&sender.request()?.ticket)
-    };
-    // SAFETY: the caller promises `sender` is NULL or live, and `error` NULL or writable.
-    unsafe { guard_ref(sender, error, body) }
+    })
 }
 
 /// Gives the verb of the request.
@@ -113,15 +110,12 @@ pub unsafe extern "C" fn dipc_sender_headers(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |sender: &dipc_sender| {
+    export!(sender, error, |sender| {
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         set_headers(out, sender.request()?.headers.clone());
         Ok(())
-    };
-    // SAFETY: the caller promises `sender` is NULL, or live and not written to, and `error` NULL or
-    // writable.
-    unsafe { guard_ref(sender, error, body) }
+    })
 }
 
 /// Adds headers to the answer. The client gets them with the schema; headers that are added after
@@ -143,12 +137,9 @@ pub unsafe extern "C" fn dipc_sender_add_headers(
     headers: *const dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    let body = |sender: &mut dipc_sender| {
+    export!(sender, error, |sender| {
         // SAFETY: the caller promises `headers` is NULL or live.
         let headers = unsafe { try_ref(headers) }?;
         sender.inner.add_headers(&headers.inner)
-    };
-    // SAFETY: the caller promises `sender` is NULL, or live and exclusive, and `error` NULL or
-    // writable.
-    unsafe { guard_mut(sender, error, body) }
+    })
 }
