@@ -17,8 +17,8 @@ use crate::transport::ucx::gather::bytes_on_the_host;
 use crate::transport::ucx::link::UcxLink;
 use crate::transport::ucx::operations::Work;
 
-/// UCX is not told how long a packed key is. Zeros behind it end what a broken one might claim:
-/// each of 64 devices has one byte for the length of its part.
+/// Zeros behind a packed key. UCX does not take the length of a key, so it reads as far as a broken
+/// key says: at most 64 parts, one for each device, whose length is one byte each.
 const PADDING: usize = 64 * 256;
 
 /// A key, as one endpoint uses it. It goes before its worker does, and after every operation that
