@@ -78,7 +78,7 @@ pub(super) struct Context {
 
 // SAFETY: the context was made with `mt_workers_shared`, with which UCX locks what threads share.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: the context was made with `mt_workers_shared`, with which UCX locks what threads share.
 unsafe impl Sync for Context {}
 
 /// Settings of ours in order, whether addresses are IPv6, and the features beyond the usual ones.
