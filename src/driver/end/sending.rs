@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 use crate::proto::{Headers, StreamInfo, WindowRoom};
 use crate::transport::Traffic;
 
-/// While more bytes than this wait to be written, nothing new is produced: a baseline peer gives no
-/// credit (rule E5). The bytes lie where the producer has them.
+/// Nothing new is produced while more bytes than this wait to be written: a baseline peer gives no
+/// credit (rule E5). The bytes lie in the producer's memory.
 pub(super) const QUEUE_HIGH_WATER_BYTES: u64 = 64 << 20;
 /// The same for memory that was made to be sent, as headers and lists are.
 pub(super) const HELD_HIGH_WATER_BYTES: u64 = 512 << 10;
@@ -118,8 +118,8 @@ impl End {
         }
     }
 
-    /// Runs `step` on the sender of a stream and queues what it gives. The peer is told first of
-    /// memory that may be lent. Fails if the stream is over.
+    /// Runs `step` on the sender of a stream and queues its messages. Announces regions before the
+    /// messages that may lend from them. Fails if the stream is over.
     pub fn queue<R>(
         &mut self,
         number: u32,
@@ -250,7 +250,7 @@ impl End {
         }
     }
 
-    /// The client of `watch`'s stream is nobody's concern any more.
+    /// Stops telling `watch` about the client of its stream.
     pub fn forget_watch(&mut self, number: u32, watch: &Arc<ClientWatch>) {
         if let Some(attached) = self.attached.get_mut(number) {
             attached.watch.take_if(|set| Arc::ptr_eq(set, watch));
