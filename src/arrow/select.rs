@@ -155,7 +155,7 @@ impl Selector {
             // SAFETY: the list is not NULL and has `count` entries, as `ensure_selectable` has
             // checked. The indices are less, for `find` found them in a schema of `count` fields.
             let slot = unsafe { parent.children.add(*index) };
-            // SAFETY: as above.
+            // SAFETY: the slot is an entry of the list, since the index is less than `count`.
             unsafe { slot.read() }
         };
         let children = match &self.columns {
