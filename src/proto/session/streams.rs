@@ -178,8 +178,8 @@ impl<P, K, B> Streams<P, K, B> {
         Ok(self.get_mut(number))
     }
 
-    /// Whether the stream is over, so that its messages come late. If messages keep their order, the
-    /// stream itself tells.
+    /// Whether the stream is over, so that its messages come late. If messages keep their order,
+    /// the stream itself tells.
     pub(super) fn is_late(&self, number: u32) -> bool {
         if self.is_ordered || !matches!(self.limit, StreamLimit::Many(_)) {
             return false;
