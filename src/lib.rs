@@ -64,8 +64,7 @@ struct Guide;
 #[doc = include_str!("../docs/guide/tls.md")]
 struct GuideToTls;
 
-// Layers, where imports point to the right only: `ffi`, `api` → `server`, `client`, `arena` →
-// `driver` → `transport`, `device`, `filter`, `arrow`, `proto` → `error`.
+// docs/architecture.md has the layers. Imports point down only.
 mod api;
 #[doc(hidden)]
 pub mod arena;

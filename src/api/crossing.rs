@@ -139,7 +139,8 @@ macro_rules! version {
                         ensure_same_columns(&self.inside, &schema_in(given)?)?;
                     }
                     let exported = FFI_ArrowArray::new(&StructArray::from(batch).to_data());
-                    // SAFETY: as in `schema_in`, for the struct of arrays.
+                    // SAFETY: both types are the same `repr(C)` struct of the C data interface, as
+                    // compared above. `transmute` moves the value, so it keeps one owner.
                     let array = unsafe { mem::transmute::<FFI_ArrowArray, ArrowArray>(exported) };
                     // SAFETY: the array is arrow's own, in host memory, and moved here.
                     let array = unsafe { on_host(array) };
@@ -187,7 +188,8 @@ macro_rules! version {
             /// `InvalidData` if this version cannot express it.
             pub fn schema_out(schema: &arrow::datatypes::Schema) -> Result<Schema> {
                 let raw = schema_to_c(schema)?.into_raw();
-                // SAFETY: as in `schema_in`, in the other direction.
+                // SAFETY: both types are the same `repr(C)` struct of the C data interface, as
+                // compared above. `transmute` moves the value, so it keeps one owner.
                 let imported = unsafe { mem::transmute::<ArrowSchema, FFI_ArrowSchema>(raw) };
                 Schema::try_from(&imported).map_err(|error| invalid(&error))
             }
@@ -235,7 +237,8 @@ macro_rules! version {
                 schema: &SchemaRef,
             ) -> Result<RecordBatch> {
                 let raw = batch_to_c(batch).into_raw().array;
-                // SAFETY: as in `batch_in`, in the other direction.
+                // SAFETY: both types are the same `repr(C)` struct of the C data interface, as
+                // compared above. `transmute` moves the value, so it keeps one owner.
                 let imported = unsafe { mem::transmute::<ArrowArray, FFI_ArrowArray>(raw) };
                 let columns = DataType::Struct(schema.fields().clone());
                 // SAFETY: the array is arrow's own, of these columns, and follows the interface.

@@ -45,9 +45,9 @@ macro_rules! common {
                 Self::default()
             }
 
-            /// Time limit from connecting to the server's first answer. Default: 10 s. A note that
-            /// the request has arrived is one, which the server sends where its provider takes
-            /// longer: only the deadline and the stall timeout end the wait then.
+            /// Time limit from connecting to the server's first answer. Default: 10 s. If the
+            /// provider takes longer, the server answers that the request has arrived. After that
+            /// only the deadline and the stall timeout end the wait.
             #[must_use]
             pub fn connect_timeout(mut self, limit: Duration) -> Self {
                 self.inner.connect_timeout = limit;
@@ -132,7 +132,7 @@ impl GetOptions {
         self
     }
 
-    /// Asks for these columns alone, in this order. No name at all asks for rows without columns.
+    /// Asks for these columns only, in this order. Without any name the rows have no columns.
     /// Default: all columns.
     ///
     /// # Errors
@@ -151,10 +151,10 @@ impl GetOptions {
         Ok(self)
     }
 
-    /// Asks for the rows alone that pass `message`, an extended expression of Substrait as bytes of
+    /// Asks only for the rows that pass `message`, an extended expression of Substrait as bytes of
     /// protobuf, as `pyarrow`'s `Expression.to_substrait` and DataFusion write it. The server
-    /// evaluates it, so that other rows are not sent. A range counts the rows that pass. Default: all
-    /// rows.
+    /// evaluates it, so that other rows are not sent. A range counts the rows that pass. Default:
+    /// all rows.
     ///
     /// The get fails with `Unsupported`, and the name, for a function or a type that filters do not
     /// support.
@@ -167,9 +167,8 @@ impl GetOptions {
         Ok(self)
     }
 
-    /// Asks for these rows alone, counting from 0. Past the end of the table there are fewer.
-    /// Default: all rows. Of a table in parts ([`get_parts`](super::Client::get_parts)) it is
-    /// refused.
+    /// Asks only for these rows, counting from 0. A table that ends earlier has fewer. Default: all
+    /// rows. Of a table in parts ([`get_parts`](super::Client::get_parts)) it is refused.
     #[must_use]
     pub fn rows(mut self, range: impl RangeBounds<u64>) -> Self {
         let first = match range.start_bound() {

@@ -51,7 +51,7 @@ pub trait Provider: Send + Sync + 'static {
         Err(Error::unsupported("this server exchanges no tables"))
     }
 
-    /// Says what a descriptor stands for. Asked of a handler alone: for tickets the server answers.
+    /// Describes a descriptor. Only a handler is asked: the server answers for its tickets.
     ///
     /// # Errors
     ///
@@ -61,8 +61,8 @@ pub trait Provider: Send + Sync + 'static {
         Err(Error::unsupported("this server describes no such tables"))
     }
 
-    /// Says which tables there are whose tickets begin with the request's. Asked of a handler
-    /// alone, where no ticket of the server begins so.
+    /// Lists the tables whose tickets begin with the request's ticket. Only a handler is asked, and
+    /// only if no ticket of the server begins so.
     ///
     /// # Errors
     ///

@@ -37,8 +37,8 @@ impl Request<'_> {
         self.0.selection()
     }
 
-    /// Takes it upon the host to select: its batches have the wanted columns and rows alone. For a
-    /// host that can read less then.
+    /// From now on the host selects: its batches have the wanted columns and rows only. For a host
+    /// that can then read less.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Request<'_> {
         self.0.set_principal(principal);
     }
 
-    /// Has the request counted under `label` in the server's figures, in the place of its ticket.
+    /// Counts the request under `label` in the server's figures, instead of under its ticket.
     ///
     /// # Errors
     ///

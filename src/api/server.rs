@@ -101,8 +101,8 @@ impl Server {
         published.map_err(|(error, _)| error)
     }
 
-    /// [`publish`](Self::publish) in the place of what `ticket` stands for, if anything. Streams
-    /// under way go on with what they began.
+    /// [`publish`](Self::publish), replacing what `ticket` stands for, if anything. Streams under
+    /// way go on with the earlier table.
     ///
     /// # Errors
     ///
@@ -149,8 +149,8 @@ impl Server {
         served.map_err(|(error, _)| error)
     }
 
-    /// Has `provider` answer every request whose ticket has nothing of its own: gets, puts,
-    /// exchanges, describes and lists. It takes the place of an earlier handler.
+    /// From now on `provider` answers every request for a ticket that nothing else serves: gets,
+    /// puts, exchanges, describes and lists. Replaces an earlier handler.
     ///
     /// # Errors
     ///
@@ -169,9 +169,9 @@ impl Server {
         self.0.clear_handler()
     }
 
-    /// Has `middleware` answer every get, put and exchange that has the header `header`, before its
-    /// ticket does. It may pass a request on, by `forward_get`, `forward_put` and
-    /// `forward_exchange` of [`Request`](crate::Request). It takes the place of an earlier middleware.
+    /// From now on `middleware` answers every get, put and exchange that has the header `header`,
+    /// in place of the ticket. It may pass a request on, by `forward_get`, `forward_put` and
+    /// `forward_exchange` of [`Request`](crate::Request). Replaces an earlier middleware.
     ///
     /// # Errors
     ///
@@ -181,7 +181,7 @@ impl Server {
         set.map_err(|(error, _)| error)
     }
 
-    /// Has tickets alone answer from now on.
+    /// Removes the middleware: tickets answer every request again.
     ///
     /// # Errors
     ///

@@ -40,7 +40,7 @@ impl ServerBuilder {
     }
 
     /// Listens over `tcp` also where other machines can connect, without encryption or
-    /// authentication. `tls` needs no such word.
+    /// authentication. `tls` needs no such permission.
     pub fn allow_remote(mut self, allow: bool) -> Self {
         self.0.link.access.allow_remote = allow;
         self

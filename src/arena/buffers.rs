@@ -149,7 +149,8 @@ impl Deref for ArenaBuffer {
 impl DerefMut for ArenaBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         let data = self.block.data();
-        // SAFETY: as above, and the value is borrowed for writing.
+        // SAFETY: the block has `len` initialised bytes, and the exclusive borrow of this value,
+        // the block's owner, makes this the only reference.
         unsafe { std::slice::from_raw_parts_mut(data.as_ptr(), self.len) }
     }
 }

@@ -56,7 +56,7 @@ impl ArenaBlock {
 
 // SAFETY: shared owners only read the block, and any thread may deallocate blocks of an arena.
 unsafe impl Send for ArenaBlock {}
-// SAFETY: as above.
+// SAFETY: shared owners only read the block, which nobody writes while they have it.
 unsafe impl Sync for ArenaBlock {}
 
 impl Drop for ArenaBlock {

@@ -45,7 +45,7 @@ struct RoomBlock(NonNull<u8>);
 
 // SAFETY: the pointer is only a number, and any thread may deallocate blocks of an arena.
 unsafe impl Send for RoomBlock {}
-// SAFETY: as above.
+// SAFETY: shared access reads the pointer alone, as a number.
 unsafe impl Sync for RoomBlock {}
 
 impl RoomMemory for RoomBlock {

@@ -15,9 +15,8 @@ struct Annotation {
     metadata: Box<[u8]>,
 }
 
-/// Gives an array custom metadata, encoded as `ArrowSchema.metadata`, in the place of its own.
-/// Empty metadata are none. Everything else stays as it is, also where the caller has changed it
-/// since.
+/// Gives an array custom metadata, encoded as `ArrowSchema.metadata`, in place of its own. Empty
+/// metadata are none. Everything else stays as it is, including later changes by the caller.
 pub fn annotate(array: OwnedDeviceArray, metadata: &[u8]) -> OwnedDeviceArray {
     if let Some(mut annotation) = annotation_of(array.raw()) {
         // SAFETY: only `annotate` and the release use the annotation, and this owns the array.
@@ -40,8 +39,8 @@ pub fn annotate(array: OwnedDeviceArray, metadata: &[u8]) -> OwnedDeviceArray {
     unsafe { OwnedDeviceArray::from_raw(outer) }
 }
 
-/// The custom metadata of an array; empty where [`annotate`] gave it none. A selected array has
-/// those of the array that it is a part of.
+/// The custom metadata of an array; empty if [`annotate`] gave it none. A selected array has the
+/// metadata of the whole array.
 pub fn annotation(array: &ArrowDeviceArray) -> &[u8] {
     let array = select::whole(array).unwrap_or(array);
     match annotation_of(array) {

@@ -68,7 +68,8 @@ pub struct HostProducer {
 
 // SAFETY: the interface allows calls of the producer on any thread, and the lock keeps the pointer.
 unsafe impl Send for HostProducer {}
-// SAFETY: as above.
+// SAFETY: the lock admits one thread to the pointer at a time, and the interface allows calls of
+// the producer on any thread.
 unsafe impl Sync for HostProducer {}
 
 impl HostProducer {
@@ -80,7 +81,8 @@ impl HostProducer {
         if let Some(producer) = unsafe { raw.get().as_ref() }
             && let Some(request) = producer.request
         {
-            // SAFETY: as above; the function belongs to this producer.
+            // SAFETY: the producer is valid, since the lock keeps the pointer from becoming NULL;
+            // the function belongs to it.
             unsafe { request(raw.get(), i64::from(n)) };
         }
     }
@@ -88,11 +90,13 @@ impl HostProducer {
     /// Tells the producer that nothing more is wanted.
     pub fn cancel(&self) {
         let raw = self.raw.lock();
-        // SAFETY: as in `request`.
+        // SAFETY: the pointer is not NULL, so the schema has come and the last word has not, and
+        // the lock keeps it so. The interface keeps the producer valid until the release.
         if let Some(producer) = unsafe { raw.get().as_ref() }
             && let Some(cancel) = producer.cancel
         {
-            // SAFETY: as above; the function belongs to this producer.
+            // SAFETY: the producer is valid, since the lock keeps the pointer from becoming NULL;
+            // the function belongs to it.
             unsafe { cancel(raw.get()) };
         }
     }
@@ -319,9 +323,10 @@ unsafe extern "C" fn release(raw: *mut ArrowAsyncDeviceStreamHandler) {
     };
     // SAFETY: `shared` saw that it is not NULL, and the producer promises that it is valid.
     let data: *mut *mut c_void = unsafe { &raw mut (*raw).private_data };
-    // SAFETY: as above. Nobody else uses the handler any more.
+    // SAFETY: `data` points into the handler, which the producer keeps valid during this call. The
+    // release is the last call, so nobody else uses the handler any more.
     let data = unsafe { data.replace(ptr::null_mut()) };
-    // SAFETY: as above.
+    // SAFETY: `raw` is not NULL and valid, as for `data`; nobody else uses the handler any more.
     unsafe { (*raw).release = None };
     // SAFETY: it came from `Arc::into_raw`, and this is the only call that takes it back.
     let own = unsafe { Arc::from_raw(data.cast_const().cast::<Handler>()) };

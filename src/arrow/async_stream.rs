@@ -148,7 +148,8 @@ impl AsyncHandler {
         // SAFETY: the producer lives as long as `self`. The consumer reads this member from this
         // callback on; its `request` and `cancel` do not use it.
         unsafe { (*raw).additional_metadata = c_metadata(self.metadata.as_ref()) };
-        // SAFETY: as above.
+        // SAFETY: the producer lives as long as `self`, and the consumer reads this member only
+        // from this callback on.
         unsafe { (*raw).device_type = device_type };
         // SAFETY: the consumer moves the schema away or releases it, which both leave a released
         // struct; or it leaves the schema as it is.
@@ -183,7 +184,8 @@ impl AsyncHandler {
 
     fn on_next_task(&mut self, task: *mut ArrowAsyncTask, metadata: *const c_char) -> Refused {
         let (call, handler) = (self.raw().on_next_task, self.handler.as_ptr());
-        // SAFETY: as in `on_schema`. Task and metadata live as long as the call.
+        // SAFETY: `take`'s caller promises that the handler's functions may be called, one at a
+        // time. Task and metadata live as long as the call.
         refused(call.map(|call| unsafe { call(handler, task, metadata) }))
     }
 
@@ -193,7 +195,8 @@ impl AsyncHandler {
         let text = CString::new(error.text().replace('\0', " ")).unwrap_or_default();
         let (code, metadata) = (error.status().errno(), c_metadata(metadata));
         if let Some(call) = self.raw().on_error {
-            // SAFETY: as in `on_schema`. Text and metadata live as long as the call.
+            // SAFETY: `take`'s caller promises that the handler's functions may be called, one at a
+            // time. Text and metadata live as long as the call.
             unsafe { call(self.handler.as_ptr(), code, text.as_ptr(), metadata) };
         }
     }
@@ -202,7 +205,8 @@ impl AsyncHandler {
 impl Drop for AsyncHandler {
     fn drop(&mut self) {
         if let Some(release) = self.raw().release {
-            // SAFETY: as in `on_schema`; nobody calls the handler afterwards.
+            // SAFETY: `take`'s caller promises that the handler's functions may be called, one at a
+            // time. Nobody calls the handler after this release.
             unsafe { release(self.handler.as_ptr()) };
         }
         let mut released = RELEASED.get().lock();
@@ -253,7 +257,8 @@ unsafe extern "C" fn request(producer: *mut ArrowAsyncProducer, n: i64) {
 }
 
 unsafe extern "C" fn cancel(producer: *mut ArrowAsyncProducer) {
-    // SAFETY: as in `request`.
+    // SAFETY: the consumer passes its own producer, before the release or before it has extracted
+    // its last task.
     let flow = unsafe { flow_of(producer) };
     let _ = catch_unwind(AssertUnwindSafe(|| flow.map(|flow| flow.cancel())));
 }

@@ -61,7 +61,9 @@ pub fn schema_from_c(schema: &OwnedSchema) -> Result<Schema> {
 /// The C array of a batch, in host memory. The array shares the batch's buffers.
 pub fn batch_to_c(batch: RecordBatch) -> OwnedDeviceArray {
     let exported = FFI_ArrowArray::new(&StructArray::from(batch).to_data());
-    // SAFETY: as in `schema_to_c`, for the struct ArrowArray.
+    // SAFETY: both types are the `repr(C)` struct ArrowArray of the C data interface, with the same
+    // fields; sizes and alignments are compared above. `transmute` moves the value, so it keeps one
+    // owner.
     let array = unsafe { mem::transmute::<FFI_ArrowArray, ArrowArray>(exported) };
     // SAFETY: arrow-rs exports host arrays that follow the C data interface, and `array` is the
     // only owner.
@@ -78,7 +80,8 @@ pub(crate) unsafe fn on_host(array: ArrowArray) -> OwnedDeviceArray {
         array,
         ..ArrowDeviceArray::empty()
     };
-    // SAFETY: the caller's promise, and `empty` declares the host.
+    // SAFETY: the caller promises an array that follows the C data interface and has no other
+    // owner. `empty` declares the host as its device.
     unsafe { OwnedDeviceArray::from_raw(device) }
 }
 
@@ -108,7 +111,9 @@ pub unsafe fn batch_from_c(array: OwnedDeviceArray, schema: &SchemaRef) -> Resul
     }
     kind.ensure_readable()?;
     let raw = array.into_raw().array;
-    // SAFETY: as in `batch_to_c`, in the other direction.
+    // SAFETY: both types are the `repr(C)` struct ArrowArray of the C data interface, with the same
+    // fields; sizes and alignments are compared above. `transmute` moves the value, so it keeps one
+    // owner.
     let imported = unsafe { mem::transmute::<ArrowArray, FFI_ArrowArray>(raw) };
     let columns = DataType::Struct(schema.fields().clone());
     // SAFETY: the caller promises the columns, and an array that follows the interface.

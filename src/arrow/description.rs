@@ -29,7 +29,7 @@ pub const MAX_ENDPOINTS: usize = 1 << 16;
 /// Most bytes of descriptors and URIs that a client reads. A URI counts [`URI_BYTES`] at least.
 const MAX_TEXT_BYTES: usize = 256 << 20;
 
-/// What a URI takes beside its bytes.
+/// Bytes that a URI takes besides its text.
 const URI_BYTES: usize = 64;
 
 const SCHEMA: &str = "dipc.schema";
@@ -244,7 +244,7 @@ fn signed(value: Option<u64>) -> Result<Option<i64>> {
         .transpose()
 }
 
-/// What descriptors and URIs of a batch take.
+/// Bytes of the descriptors and URIs of a batch.
 fn text_bytes_of(batch: &RecordBatch) -> usize {
     let [descriptors, uris, ..] = batch.columns() else {
         return 0;

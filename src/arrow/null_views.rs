@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 /// Bytes of a view.
 const VIEW: usize = 16;
 
-/// The batch with views of zeros in null rows, so that all its views are sound where the host's are in
-/// the other rows.
+/// The batch with views of zeros in null rows. All its views are sound if the host's views are
+/// sound in the other rows.
 ///
 /// # Errors
 ///

@@ -106,7 +106,8 @@ pub type OwnedDeviceStream = Owned<ArrowDeviceArrayStream>;
 // `&self` gives access to the functions only through unsafe code, which must prevent concurrent
 // calls.
 unsafe impl<T: CStruct> Send for Owned<T> {}
-// SAFETY: as above; a shared reference only reads plain fields.
+// SAFETY: a shared reference only reads plain fields. The functions are reached only by unsafe
+// code, which must prevent concurrent calls.
 unsafe impl<T: CStruct> Sync for Owned<T> {}
 
 impl<T: CStruct> Owned<T> {

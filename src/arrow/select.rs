@@ -17,7 +17,7 @@ use crate::proto::Selection;
 /// Most columns that an error names.
 const MOST_NAMED: usize = 20;
 
-/// What is wanted of the arrays of one stream, and how far the stream has come.
+/// The selection of one stream, and how far the stream has come.
 #[derive(Debug)]
 pub struct Selector {
     /// The columns of the result, as numbers of those of an array; `None`: all.
@@ -30,7 +30,7 @@ pub struct Selector {
     wanted: Option<u64>,
 }
 
-/// What is wanted of one array.
+/// The part of one array that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Nothing.
@@ -67,8 +67,8 @@ impl Selector {
         Ok((selector, selected))
     }
 
-    /// Leaves the columns, by their positions, to the caller: from now on arrays come with these
-    /// alone. `None`: all are wanted.
+    /// Leaves the selection of columns to the caller, and returns the wanted columns by their
+    /// positions; `None`: all. From now on arrays must come with these columns only.
     pub fn take_columns(&mut self) -> Option<Vec<usize>> {
         let columns = self.columns.take()?;
         self.count = columns.len();
@@ -80,7 +80,7 @@ impl Selector {
         self.wanted == Some(0)
     }
 
-    /// What is wanted of the next array.
+    /// The part of the next array that is wanted.
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl Selector {
         self.wanted = (self.wanted).map(|wanted| wanted.saturating_sub(len - skipped));
     }
 
-    /// What safe code must have checked of an array before [`view`](Self::view) follows a pointer.
+    /// Checks all that [`view`](Self::view) relies on before it follows a pointer.
     fn ensure_selectable(&self, array: &ArrowArray, first: i64) -> Result<()> {
         let has_offset = array.offset.checked_add(first).is_some();
         if array.n_children == i64::try_from(self.count).unwrap_or(i64::MAX)
@@ -155,7 +155,7 @@ impl Selector {
             // SAFETY: the list is not NULL and has `count` entries, as `ensure_selectable` has
             // checked. The indices are less, for `find` found them in a schema of `count` fields.
             let slot = unsafe { parent.children.add(*index) };
-            // SAFETY: as above.
+            // SAFETY: the slot is an entry of the list, since the index is less than `count`.
             unsafe { slot.read() }
         };
         let children = match &self.columns {

@@ -9,7 +9,7 @@ use crate::driver::{clock, waiting};
 use crate::error::{Error, Result, Status};
 use crate::proto::Timestamp;
 
-/// The shortest pause, whatever the server asks for: requests at once would be a load for both.
+/// The shortest pause, whatever the server asks for: repeating at once would load both ends.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// The longest pause, unless the server asks for a longer one.
@@ -72,15 +72,15 @@ impl Tries {
     }
 }
 
-/// As long as the server has advised at least, longer with each try, and different for each client:
-/// those that were refused together do not come again together.
+/// At least as long as the server has advised, and longer with each try. The pauses of clients
+/// differ, so that clients that were refused together do not come again together.
 fn pause(advised: Duration, made: u32, random: u8) -> Duration {
     let longer = advised.saturating_mul(1 << made.min(6));
     let longer = longer.min(LONGEST.max(advised));
     longer.saturating_add(longer.saturating_mul(random.into()) / 256)
 }
 
-/// The middle where the system has no random bytes yet.
+/// The middle of the range, if the system has no random bytes yet.
 fn random() -> u8 {
     let mut byte = [128];
     let _ = getrandom(&mut byte[..], GetRandomFlags::NONBLOCK);

@@ -127,7 +127,7 @@ impl ClientCore {
         })
     }
 
-    /// Where a stream goes that shares a connection, as far as that is known without a wait.
+    /// The place of a stream that shares a connection, as far as it is known without a wait.
     /// `later` rings when there is more to know.
     ///
     /// # Errors
@@ -172,16 +172,15 @@ impl ClientCore {
         self.options.connections.filter(|_| is_kept)
     }
 
-    /// Rings the bell when a request has waited for its connection for as long as it may: that
-    /// time.
+    /// Rings the bell at the time when a request has waited too long for its connection.
     pub(super) fn ring_late(&self, dial: &DialOptions, bell: &Arc<Bell>) -> Timestamp {
         let late = clock::after(dial.connect().time());
         self.io.call_at(late, Arc::downgrade(bell) as Weak<Bell>);
         late
     }
 
-    /// The connection of a stream that goes this `way`: an idle one, or a new one while there may
-    /// be more, or one that streams share.
+    /// The connection of a stream that goes this `way`: an idle one; a new one, while there may be
+    /// more; or one that streams share.
     async fn reach(
         &self,
         uri: &KnownUri,
@@ -195,7 +194,7 @@ impl ClientCore {
             if let Some(kept) = self.reuse(&uri.uri, key) {
                 return Ok((kept, true, None));
             }
-            // One of them is shared.
+            // One of the connections is shared.
             if most.is_none_or(|most| self.alone.count(&uri.name) + 1 < most) {
                 return Ok((self.connect_alone(uri, dial, attempt).await?, false, None));
             }
@@ -434,7 +433,7 @@ pub(super) struct Reached {
     pub(super) opener: Option<Opener>,
 }
 
-/// How far a stream comes without a wait that is to share a connection.
+/// How far a stream that is to share a connection comes without a wait.
 pub(super) enum AtOnce<T> {
     /// On a connection that is open.
     Done(T),
@@ -457,7 +456,7 @@ struct Way {
 /// # Errors
 ///
 /// `Unsupported`: a server that may be a baseline server, which has no checksums. The question for
-/// them, which nothing precedes, may end it.
+/// checksums comes first on a connection, and may end such a server.
 fn ensure_checksums_are_known(uri: &Uri) -> Result<()> {
     if uri.extension && !uri.is_bare {
         return Ok(());

@@ -12,7 +12,7 @@ use crate::error::{Error, Result, Status};
 use crate::proto::Timestamp;
 use crate::transport::ConnectOptions;
 
-/// The URI for metadata, and one for bodies if that is another.
+/// The URI for metadata, and the URI for bodies if it is another one.
 ///
 /// # Errors
 ///
@@ -25,7 +25,7 @@ pub(super) fn sides(uris: &[KnownUri]) -> Result<(&KnownUri, Option<&KnownUri>)>
     }
 }
 
-/// What the connection of a stream is kept by.
+/// The key under which the connection of a stream is kept.
 ///
 /// # Errors
 ///
@@ -102,7 +102,7 @@ impl DialOptions {
         }
     }
 
-    /// Fails when the deadline has passed: another stream's connection was waited for.
+    /// Fails if the deadline has passed while the stream waited for another stream's connection.
     pub(super) fn ensure_time(&self) -> Result<()> {
         match self.deadline {
             Some((_, due)) if clock::now() >= due => Err(self.explain(not_opened())),

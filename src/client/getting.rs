@@ -81,7 +81,7 @@ impl<'a> Wanted<'a> {
             stream_id,
             device_type: options.device.device_type(),
             gpus: self.gpus.clone(),
-            // Of a repeated request less is left. Zero would be no deadline on the wire.
+            // A repeated request has less time left. Zero on the wire would mean no deadline.
             deadline: (self.due).map(|due| clock::until(due).max(Duration::from_nanos(1))),
             headers: options.headers.clone(),
             selection: options.selection.clone(),
@@ -115,11 +115,11 @@ pub(super) struct AskedStream {
 }
 
 impl AskedStream {
-    /// Waits for what the streams wait for that want to share the connection.
+    /// Waits until it is known whether the streams that want to share the connection may do so.
     pub(super) fn settle(&mut self, cancel: Option<&Cancel>) {
         if let Some(opener) = self.opener.take() {
             let is_many = self.fetch.wait_for_streams(cancel);
-            // The wait for the schema says an error again.
+            // The error is not lost: the wait for the schema reports it.
             opener.end(is_many.ok(), self.fetch.connection());
         }
     }

@@ -1,8 +1,8 @@
 //! A table in parts, on one server or several: its endpoints, fetched at once (rule Q6).
 //!
 //! The parts need no threads. Each has a window of its own, which its server fills while the
-//! consumer reads another part. The consumer's thread takes whatever has come, and sleeps on the
-//! parts' descriptors where nothing has.
+//! consumer reads another part. The consumer's thread takes whatever has come. If nothing has come,
+//! it sleeps on the parts' descriptors.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -121,7 +121,7 @@ impl Parts {
         {
             let name = name_of(number, &endpoint);
             let mut stream = self.source.open(&name, &endpoint)?;
-            // An array of another type would be read past its end.
+            // An array of other columns would be read past its end.
             if columns(&stream.schema()?)? != self.columns {
                 return Err(Error::invalid_data(format!(
                     "{name} has other columns than the first part: fetch each part by itself"
@@ -248,7 +248,7 @@ impl PartSource {
                 outcome => return outcome.map_err(here),
             };
             skipped.add(name, uri, &error);
-            // The other parts there would wait as long.
+            // Later parts at this server would wait as long.
             self.unreachable.insert(uri.clone(), error);
         }
         for (uri, refusal) in drains {
@@ -266,8 +266,8 @@ impl PartSource {
     }
 }
 
-/// A URI that a description names, which the server at `origin` gave. A server must not lead this
-/// process where its program would not go.
+/// Checks a URI in a description from the server at `origin`. A server must not lead this process
+/// where its program would not go.
 fn trusted(
     core: &ClientCore,
     origin: &[KnownUri],

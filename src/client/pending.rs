@@ -100,7 +100,7 @@ impl Pending {
     ///
     /// `OutOfResources` when the process has no file descriptor left.
     pub fn fd(&self) -> Result<BorrowedFd<'_>> {
-        // Nothing is written to what the host has.
+        // The library writes nothing to the descriptor that the host has.
         self.request.bell.host_fd()
     }
 
@@ -137,7 +137,7 @@ impl Pending {
     ///
     /// As [`try_answer`](Self::try_answer).
     pub fn poll_answer(&self, context: &mut Context<'_>) -> Poll<Result<Answer>> {
-        // Before the look, which finds what the bell rang for until now.
+        // Set before the look, which answers every ring so far.
         self.request.bell.wake(context.waker());
         match self.try_answer(|_| true) {
             Ok(Some(answer)) => Poll::Ready(Ok(answer)),
@@ -190,7 +190,7 @@ impl Told for Arc<PendingRequest> {
 
     fn asked(self: Box<Self>, request: Box<dyn Request>) {
         (**self).asked(request);
-        // A task that looked before this has slept again.
+        // A task that looked before this line sleeps again, and has to be woken.
         if self.bell.has_rung() {
             self.bell.silence();
             self.bell.ring();
@@ -199,14 +199,14 @@ impl Told for Arc<PendingRequest> {
 }
 
 impl PendingRequest {
-    /// The looks are the host's, which the token wakes.
+    /// From now on the host's calls look for the answer, and the token wakes the host.
     fn asked(&self, request: Box<dyn Request>) {
         self.cancel.tell(Arc::downgrade(&self.bell) as Weak<Bell>);
         *self.progress.lock() = Progress::Asked(request);
     }
 
     fn end(&self, end: Progress) {
-        // The lock is released first: who is woken may have locks of its own.
+        // The lock is released first, because the code that is woken may take locks of its own.
         *self.progress.lock() = end;
         self.bell.ring();
     }
@@ -227,7 +227,7 @@ impl Drop for Pending {
         }
         self.request.cancel.cancel();
         let mut progress = self.request.progress.lock();
-        // The cancel ends what the host's calls would have looked for.
+        // The host's calls will not look any more, so the cancel has to end the request.
         self.look(&mut progress);
     }
 }

@@ -1,9 +1,9 @@
-//! Servers that a server which drains names: where else to ask (rule Q8).
+//! Other servers to ask, as named by a server that drains (rule Q8).
 //!
 //! A server must not lead this process where its program would not go. So a redirect never goes
-//! from the network to this machine's own sockets, never from tls to what others can read, and to
-//! ucx only where the program trusts its network. The token of a request stays here, unless the
-//! program insists.
+//! from the network to this machine's own sockets, nor from tls to a connection that others can
+//! read. It goes to ucx only if the program trusts its network. The token of a request is not sent
+//! on, unless the program insists.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,7 +37,8 @@ pub(super) struct Redirects {
 }
 
 impl Redirects {
-    /// Of a request for `uris`. `trusted_network`: the program lets servers of ucx write here.
+    /// The way of a request for `uris`. `trusted_network`: the program lets servers of ucx write
+    /// here.
     pub(super) fn of(uris: &[KnownUri], trusted_network: bool) -> Self {
         let origin = match uris {
             [only] => Some(only.uri.clone()),
@@ -54,11 +55,11 @@ impl Redirects {
         }
     }
 
-    /// Where to ask after `error`.
+    /// The server to ask after `error`.
     ///
     /// # Errors
     ///
-    /// Nowhere: `error`, after the errors that led there.
+    /// `error`, after the errors that led there, if there is no other server.
     pub(super) fn after(&mut self, client: &ClientCore, error: Error) -> Result<Arc<[KnownUri]>> {
         let is_refusal = error.advice().is_some();
         if !is_refusal && self.asked == 0 {
@@ -136,7 +137,7 @@ impl Redirects {
 }
 
 impl ClientCore {
-    /// [`open`](Self::open) that leaves the refusal of a server that drains to the caller.
+    /// [`open`](Self::open), but gives the refusal of a server that drains to the caller.
     pub(super) fn open_here(
         self: &Arc<Self>,
         uris: &Arc<[KnownUri]>,
@@ -150,7 +151,7 @@ impl ClientCore {
         self.opened(asked_for, asked)
     }
 
-    /// What [`open_here`](Self::open_here) has left: goes where the server leads.
+    /// Goes on after a refusal of [`open_here`](Self::open_here): asks the servers that it names.
     pub(super) fn open_on(
         self: &Arc<Self>,
         uris: &Arc<[KnownUri]>,
@@ -164,7 +165,7 @@ impl ClientCore {
         self.opened(asked_for, asked)
     }
 
-    /// Asks where the server leads whose answer was `error`.
+    /// Asks the servers that `error`, the answer of the first server, names.
     pub(super) fn go_on(
         self: &Arc<Self>,
         uris: &Arc<[KnownUri]>,
@@ -241,7 +242,7 @@ mod tests {
         }))
     }
 
-    /// The addresses that a request goes to whose servers all refuse it with `advice`.
+    /// The addresses that a request asks if all servers refuse it with `advice`.
     fn way(from: &str, advice: &[&str], trusted_network: bool) -> Vec<String> {
         let client = ClientCore::start(ClientOptions::default()).unwrap();
         let uris = client.uris.read(&[from]).unwrap();

@@ -1,8 +1,8 @@
 //! Connections that streams share (section S).
 //!
-//! The first stream of such a connection asks its server for many. Others that want to share wait
-//! for the answer meanwhile, which comes before the server's host has decided anything. A server
-//! that takes one stream at a time gets a connection for each.
+//! The first stream of such a connection asks its server to take many. Other streams that want to
+//! share wait for the answer, which comes before the server's host decides anything. If the server
+//! takes one stream at a time, each stream gets a connection.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::error::{Advice, Error, Result, Status};
 use crate::proto::Timestamp;
 use crate::transport::Attempt;
 
-/// How soon a request is made again for which no connection has room.
+/// How soon to try a request again if no connection has room.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The connections that streams share.
@@ -56,14 +56,15 @@ enum Opening {
 /// Who is told when there may be a place.
 #[derive(Debug, Default)]
 struct Waiters {
-    /// Readable then. Each is shared by [`SLEEPERS`], and the last one by how many is counted.
+    /// Readable when there may be a place. [`SLEEPERS`] share one descriptor; `sleepers` counts
+    /// those of the last.
     events: Vec<Arc<OwnedFd>>,
     sleepers: usize,
     bells: Vec<Arc<Bell>>,
 }
 
-/// How many sleep on one descriptor. The system refuses one that many epoll instances watch which
-/// lie in others: 500 of the second level, 50 of the fourth.
+/// How many sleep on one descriptor. The system limits how many nested epoll instances may watch
+/// one descriptor: 500 at the second level, 50 at the fourth.
 const SLEEPERS: usize = 50;
 
 impl Waiters {
@@ -90,7 +91,7 @@ impl Waiters {
     }
 }
 
-/// Where a stream goes that wants to share.
+/// The place of a stream that wants to share.
 pub(super) enum SharedPlace {
     /// On a connection that is open.
     Guest(Turner<End>),
@@ -104,7 +105,7 @@ pub(super) enum SharedPlace {
 pub(super) struct Opener {
     shared: Arc<SharedConnections>,
     key: ConnectionKey,
-    /// What comes of the opening with the drop.
+    /// The outcome of the opening, set at the drop.
     becomes: Opening,
 }
 
@@ -152,7 +153,8 @@ impl SharedConnections {
         self.look(key, most, wait).map(Result::ok)
     }
 
-    /// A place for a stream, or else what `wait` makes of those who are told of the next.
+    /// A place for a stream, or else what `wait` makes of the list of those who are told of the
+    /// next.
     fn look<T>(
         self: &Arc<Self>,
         key: &ConnectionKey,
@@ -179,8 +181,8 @@ impl SharedConnections {
         }
     }
 
-    /// Takes out connections that carry nothing, and have been used for nothing for `time`, and all
-    /// that can carry nothing more. Returns when to look again.
+    /// Takes out connections that carry no stream and were idle for `time`, and all that can carry
+    /// no more streams. Returns when to look again.
     pub(super) fn expire(&self, time: Duration) -> (Vec<Arc<EndLink>>, Option<Timestamp>) {
         let now = clock::now();
         let (mut over, mut next) = (Vec::new(), None);
@@ -223,7 +225,7 @@ impl SharedConnections {
         let mut servers = self.servers.lock();
         let links = (servers.values_mut()).flat_map(|server| server.links.drain(..));
         let links = links.map(|shared| shared.link).collect();
-        // Streams may wait for the others.
+        // Keeps the servers whose connection is being opened: streams may wait for the outcome.
         servers.retain(|_, server| matches!(server.opening, Opening::UnderWay(_)));
         links
     }

@@ -148,7 +148,8 @@ impl HostBuffer {
 
     /// The bytes, for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_slice`; the exclusive borrow of self makes this the only reference.
+        // SAFETY: `data` is aligned and valid for `len` initialised bytes until drop. The exclusive
+        // borrow of self makes this the only reference.
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) }
     }
 }

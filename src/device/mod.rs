@@ -67,7 +67,7 @@ pub struct BufferRef {
 // SAFETY: the pointer is only a number here. A read through it is unsafe, and requires that the
 // owner is held, on any thread.
 unsafe impl Send for BufferRef {}
-// SAFETY: as above; there is no interior mutability.
+// SAFETY: the pointer is only a number here, and there is no interior mutability.
 unsafe impl Sync for BufferRef {}
 
 impl BufferRef {

@@ -134,7 +134,7 @@ impl Acceptor {
         if !refused.answer(self.tags) {
             return;
         }
-        // A client that asks does so soon: those that have said nothing longest make room.
+        // A client sends its request soon. The connections that have been silent longest make room.
         state.refused.retain_mut(|it| it.answer(self.tags));
         if state.refused.len() >= MOST_REFUSED {
             state.refused.remove(0);
@@ -143,8 +143,8 @@ impl Acceptor {
         self.call_later(state);
     }
 
-    /// Accepts one connection. Returns whether the listener works; `None`: there is no other
-    /// connection now.
+    /// Accepts one connection. Returns whether the listener works, or `None` if no other connection
+    /// waits.
     fn accept_one(&self) -> Option<bool> {
         let accepted = match &mut *self.state.lock() {
             Accepting {

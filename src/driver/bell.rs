@@ -79,8 +79,8 @@ impl Bell {
         Ok(Self::of(Clapper::counter()?))
     }
 
-    /// A silent bell that takes no descriptor: it makes that of `signal` readable, which may be
-    /// readable for other reasons too.
+    /// A silent bell that takes no descriptor: it makes the descriptor of `signal` readable. That
+    /// descriptor may be readable for other reasons too.
     pub fn by(signal: Arc<Signal>) -> Self {
         Self::of(Clapper::Signal(signal))
     }
@@ -98,7 +98,7 @@ impl Bell {
         self.clapper(Clapper::counter).map(Clapper::fd)
     }
 
-    /// The same for an event loop of the host's, which may do with it what it should not.
+    /// The same for an event loop of the host's, which may misuse the descriptor.
     pub fn host_fd(&self) -> Result<BorrowedFd<'_>> {
         let signal = || Signal::new().map(Arc::new).map(Clapper::Signal);
         self.clapper(signal).map(Clapper::fd)
@@ -118,15 +118,15 @@ impl Bell {
         }
         let made = make()?;
         let clapper = self.clapper.get_or_init(|| made);
-        // A ring before this has found no descriptor, and one behind it finds this one.
+        // A ring before this line found no descriptor; a ring after it finds this one.
         if self.has_rung.load(Ordering::SeqCst) {
             clapper.set(true);
         }
         Ok(clapper)
     }
 
-    /// Wakes this task from now on, and no other one. The caller looks for what the bell may have
-    /// rung for afterwards.
+    /// Wakes this task from now on, and no other. The caller then looks for news, because the bell
+    /// may have rung before.
     pub fn wake(&self, waker: &Waker) {
         let mut task = self.task.lock();
         match &mut *task {
@@ -135,8 +135,8 @@ impl Bell {
         }
     }
 
-    /// Wakes the sleeper, or keeps the next one from sleeping. One ring after the other, without a
-    /// silence between, is one.
+    /// Wakes the sleeper, or keeps the next one from sleeping. Several rings without a silence
+    /// between them count as one.
     pub fn ring(&self) {
         if self.has_rung.swap(true, Ordering::SeqCst) {
             return;
@@ -150,7 +150,7 @@ impl Bell {
         }
     }
 
-    /// Makes the bell silent again. The caller looks for what it rang for afterwards.
+    /// Makes the bell silent again. The caller looks for news afterwards.
     pub fn silence(&self) {
         if let Some(clapper) = self.clapper.get() {
             clapper.set(false);

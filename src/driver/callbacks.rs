@@ -66,9 +66,9 @@ impl Callbacks {
             Dropper::Thread => keep_here(thing),
         };
         let Some(thing) = thing else { return };
-        // A closed queue gives the thing back: the host has freed its server of the pull form, on
-        // its own thread, where things may be dropped. A thread of ours, which kept the thing for a
-        // client that was cut off, must not call the host.
+        // A closed queue gives the thing back. Then the host has freed its server of the pull form
+        // on its own thread, and things may be dropped here. A thread of ours, which kept the thing
+        // for a client that was cut off, must not call the host.
         if let Err(unsent) = self.queue.send(thing)
             && self.dropper == Dropper::Host
             && is_ours()
@@ -109,10 +109,11 @@ impl Drop for Release {
     }
 }
 
-/// Keeps `thing` until the end of [`release_here`]; gives it back where this thread is in none.
+/// Keeps `thing` until the end of [`release_here`]. Gives it back if this thread is not in a call
+/// of that.
 fn keep_here(thing: MemoryOwner) -> Option<MemoryOwner> {
     let mut thing = Some(thing);
-    // A thread that is ending is in no step.
+    // The lookup fails on a thread that is ending, which is in no such call.
     let _ = HERE.try_with(|here| {
         if let Some(kept) = here.borrow_mut().as_mut() {
             kept.extend(thing.take());
@@ -121,7 +122,7 @@ fn keep_here(thing: MemoryOwner) -> Option<MemoryOwner> {
     thing
 }
 
-/// Whether this thread is the library's: they all have such names.
+/// Whether this thread is one of the library's, whose names all begin so.
 fn is_ours() -> bool {
     let thread = std::thread::current();
     thread.name().is_some_and(|name| name.starts_with("dipc-"))

@@ -7,9 +7,9 @@ use crate::error::{Error, Result};
 
 /// A descriptor that is given to the host for its event loop, and that the library closes.
 ///
-/// The library never reads or writes it, so that a host that closes it against its promise gets
-/// nothing of the library's into what it opens next. Nor does that end the process, as the second
-/// close of an [`OwnedFd`] does in a debug build.
+/// The library never reads or writes it. If the host closes it against its promise, nothing of the
+/// library's gets into the file that takes its number. The second close is ignored, too: that of an
+/// [`OwnedFd`] would end the process in a debug build.
 #[derive(Debug)]
 pub struct HostFd(ManuallyDrop<OwnedFd>);
 

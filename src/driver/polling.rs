@@ -100,9 +100,9 @@ impl Poller {
         Bell::by(Arc::clone(&self.signal))
     }
 
-    /// Has the cancel of this token wake the host too, and that of no earlier one. The descriptor
-    /// of the token is not watched: the system lets no more than some hundred epoll instances watch
-    /// the same one.
+    /// Makes the cancel of this token wake the host too, and no longer that of an earlier token.
+    /// The descriptor of the token is not watched, because the system lets only some hundred epoll
+    /// instances watch one descriptor.
     pub fn follow(&mut self, cancel: Option<&Cancel>) {
         if !self.generation.is_same_process() {
             return;
@@ -155,7 +155,7 @@ impl Poller {
             let mut flags = EventFlags::empty();
             flags.set(EventFlags::IN, readable);
             flags.set(EventFlags::OUT, writable);
-            // Epoll tells of a hang-up whatever is watched for, also where it may not be read.
+            // Epoll reports a hang-up in any case, even if the connection may not be read.
             if !flags.is_empty() {
                 wanted.push((Arc::clone(&readiness.fd), flags));
                 let death = readiness.peer_death.clone();

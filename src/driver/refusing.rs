@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::proto::{Control, FEATURE_HEADERS, Headers, Request, RoleTags, Timestamp};
 use crate::transport::{Connection, Incoming, Outgoing};
 
-/// How long a client has for its request, which the refusal answers.
+/// How long a client has for its request. The refusal is the answer to the request.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A connection that is refused. Dropping it closes the connection.

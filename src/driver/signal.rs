@@ -73,8 +73,8 @@ impl Signal {
     }
 }
 
-/// Signals that share an always readable descriptor. The system refuses a descriptor that many
-/// epoll instances watch which lie in others: 500 of the second level, 50 of the fourth.
+/// Signals that share one always readable descriptor. The system limits how many nested epoll
+/// instances may watch one descriptor: 500 at the second level, 50 at the fourth.
 const SHARED_BY: usize = 50;
 
 /// The descriptor that was made last, and how many signals have had it.

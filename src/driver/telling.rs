@@ -89,7 +89,7 @@ impl Account {
         }
     }
 
-    /// Warns that this is the doing of who provides the stream.
+    /// Warns that the provider of the stream is at fault.
     pub fn warn_of_provider(&self, status: i32, text: &str) {
         if let Some(name) = self.name.as_ref().filter(|_| !self.is_asked) {
             warn_of_provider(name, status, text);

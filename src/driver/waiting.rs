@@ -30,7 +30,7 @@ pub const HOST_PATIENCE: Duration = Duration::from_millis(10);
 /// How often a thread that spins does its upkeep, and how long the I/O thread waits for the lock of
 /// one connection.
 pub const UPKEEP: Duration = Duration::from_millis(1);
-/// How long a thing is left alone that cannot be done now, if nothing tells when it can: a lock
+/// How long to leave a thing alone that cannot be done now, if nothing tells when it can: a lock
 /// that is held, a full queue, a thread that cannot be woken, the end of a process whose sockets
 /// have ended.
 pub const RETRY: Duration = Duration::from_millis(10);
@@ -41,7 +41,7 @@ pub enum Cause {
     /// A descriptor was ready. If nothing is left to be read, the turn asks the system whether the
     /// peer's process has ended.
     Ready,
-    /// A sleep is over that the end of the peer's process has not ended.
+    /// A sleep ended, but not by the end of the peer's process.
     Woken,
     /// A look, whatever the descriptors say. A full socket is left alone until its descriptor tells
     /// of room: one write then takes many bytes.
@@ -72,8 +72,8 @@ pub struct Wants {
 }
 
 impl Wants {
-    /// Whether the descriptor of a connection is watched for being readable, and for being
-    /// writable. One that is no `socket` tells of both by being readable.
+    /// Whether to watch the descriptor of a connection for being readable, and for being writable.
+    /// A descriptor that is no `socket` is readable in both cases.
     pub fn events(self, socket: bool) -> (bool, bool) {
         let Self { read, write, .. } = self;
         (read || (write && !socket), write && socket)
@@ -144,8 +144,8 @@ pub fn spin(
 }
 
 /// Sleeps until a connection has what its owner wants, the bell rings, the token is triggered, or
-/// `deadline` has passed; or less long. Returns why the connections are turned next. Fails if the
-/// system cannot wait.
+/// `deadline` has passed. May return earlier. Returns why to turn the connections next. Fails if
+/// the system cannot wait.
 pub fn sleep<'a>(
     connections: impl IntoIterator<Item = (&'a ConnectionReadiness, Wants)>,
     bell: Option<&Bell>,

@@ -29,8 +29,9 @@ pub fn symbol(status: i32) -> &'static str {
         .symbol()
 }
 
-/// Warns that the provider of `what` has failed. An answer that it chose, and a selection that does
-/// not fit the table, are the client's doing: the line of INFO about the end tells them.
+/// Warns that the provider of `what` has failed. Does not warn of an answer that the provider
+/// chose, nor of a selection that does not fit the table: the line of INFO about the end tells of
+/// these.
 pub fn warn_of_provider(what: impl Display, status: i32, text: &str) {
     static FAILURES: Lines = Lines::new();
     if is_answer(status) {

@@ -19,8 +19,8 @@ pub(super) fn unify(nodes: Vec<Node>) -> Result<Vec<Node>> {
     all_as(nodes, &target.data_type)
 }
 
-/// [`unify`] to a type of which a filter can make new arrays: an array that repeats a long value
-/// does not repeat its bytes.
+/// [`unify`] for the results of a function. Text and binary become views, which repeat a long value
+/// without a copy of its bytes.
 pub(super) fn unify_results(nodes: Vec<Node>) -> Result<Vec<Node>> {
     let target = target(&nodes)?;
     if target.seconds.is_some() {

@@ -58,7 +58,7 @@ pub(super) fn compare(
     }
 }
 
-/// True where the values are equal or both null, else false.
+/// True if the values are equal or both null, else false.
 pub(super) fn same(left: &Value, right: &Value) -> Result<BooleanArray, ArrowError> {
     let rows = rows(left, right);
     let equal = compare(Comparison::Equal, left, right)?;

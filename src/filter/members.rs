@@ -16,7 +16,7 @@ use arrow::row::{RowConverter, SortField};
 /// own copy.
 const ROWS_AT_ONCE: usize = 1024;
 
-/// Literals of one type, as bytes that are equal where the values are.
+/// Literals of one type, as bytes: two literals have the same bytes if they are equal.
 pub(super) struct Members {
     converter: RowConverter,
     bytes: HashSet<Box<[u8]>>,
@@ -51,7 +51,7 @@ impl Members {
         })
     }
 
-    /// Whether each row is in the set; null where that is unknown.
+    /// Whether each row is in the set; null if that is unknown.
     pub(super) fn test(&self, array: &ArrayRef) -> Result<BooleanArray, ArrowError> {
         let mut found = BooleanBufferBuilder::new(array.len());
         for start in (0..array.len()).step_by(ROWS_AT_ONCE) {

@@ -169,7 +169,7 @@ impl Filter {
     }
 
     /// The rows of `batch` that pass; if all do, `batch` itself. Columns of views keep the bytes of
-    /// other rows only where these are the fewer ones.
+    /// other rows only if those are the smaller part.
     ///
     /// # Errors
     ///
@@ -178,7 +178,7 @@ impl Filter {
         self.apply_to(batch, None, &mut || Ok(()))
     }
 
-    /// The same of these columns alone, by their positions; `None`: all. Calls `check` between
+    /// The same, of the columns at these positions only; `None`: all columns. Calls `check` between
     /// parts of the work; its error ends the work.
     ///
     /// # Errors

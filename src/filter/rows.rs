@@ -5,7 +5,7 @@ use arrow::datatypes::DataType;
 
 use crate::error::{Error, Result};
 
-/// Most rows of a batch of which no column has a bit for each row.
+/// Most rows of a batch in which no column has memory for each row.
 pub const MOST_FREE_ROWS: usize = 64 << 20;
 
 /// Whether each row of a column takes memory, nulls apart.

@@ -1,4 +1,4 @@
-//! What a server that refuses advises its client, as headers of ERROR (rule Q8).
+//! The advice of a server that refuses a request, as headers of ERROR (rule Q8).
 
 use std::time::Duration;
 

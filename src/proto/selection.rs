@@ -35,8 +35,8 @@ const ALL: u64 = u64::MAX;
 
 /// The columns and rows that a client wants of a table. The default is the whole table.
 ///
-/// The filter comes first, and sees all columns. Then the rows that have passed are counted, and last
-/// the columns are taken.
+/// The filter comes first, and sees all columns. Then the range counts the rows that have passed.
+/// The columns are taken last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
     columns: Option<Vec<String>>,
@@ -59,8 +59,8 @@ impl Selection {
         }
     }
 
-    /// Names the columns, in the order that the result has them. No name at all is a table of rows
-    /// without columns.
+    /// Names the columns, in the order of the result. Without any name the result has rows and no
+    /// columns.
     ///
     /// # Errors
     ///

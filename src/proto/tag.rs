@@ -253,8 +253,8 @@ impl RoleTags {
         self.iter().any(|(_, tags)| tags.free_data == Some(tag))
     }
 
-    /// Whether the tags of bodies can have the number of their stream in bits 32 to 55, and none is
-    /// mistaken for one of these tags (rule S2).
+    /// Whether the tags of bodies can have the number of their stream in bits 32 to 55: no such tag
+    /// is equal to one of these tags (rule S2).
     pub(crate) fn leave_room_for_numbers(&self) -> bool {
         let tags = self.iter().flat_map(|(_, tags)| {
             let requests = [tags.want_data, tags.dipc_want];

@@ -23,8 +23,8 @@ pub struct Uri {
     pub tags: Tags,
     /// Whether the server speaks our extension.
     pub extension: bool,
-    /// The URI says nothing of the extension: it is a bare address, and the server's own messages
-    /// have to show that it is libdipc's (rule U5).
+    /// A bare address, which says nothing of the extension: the server's messages show whether it
+    /// is libdipc's (rule U5).
     pub is_bare: bool,
     /// The role that the URI names, if any.
     pub role: Option<Role>,
@@ -467,7 +467,7 @@ impl FromStr for Uri {
     }
 }
 
-/// The whole URI: of a bare address too, with what its server is taken to be.
+/// The whole URI. For a bare address it has the tags that are assumed for the server.
 impl fmt::Display for Uri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}?want_data={}", self.bare(), self.tags.want_data)?;

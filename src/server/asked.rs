@@ -30,7 +30,7 @@ pub(super) enum Asked {
 
 /// Where a stream is served that has begun.
 pub(super) enum Begun {
-    /// Where the connection is turned. The connection may be free as well.
+    /// On the connection, by the thread that turns it. The connection may be free as well.
     Here(Turner<End>),
     /// On a thread of its own.
     Thread(Box<dyn StreamWork>),
@@ -39,8 +39,8 @@ pub(super) enum Begun {
 }
 
 impl Begun {
-    /// Has `run` find a thread for a stream that needs one. Gives the connection that the calling
-    /// thread has to turn.
+    /// Gives a stream that needs a thread to `run`. Returns the connection that the calling thread
+    /// has to turn.
     pub(super) fn dispatch(self, run: impl FnOnce(Box<dyn StreamWork>)) -> Option<Turner<End>> {
         match self {
             Self::Here(turner) => Some(turner),

@@ -243,7 +243,7 @@ impl ClientStream {
             TakeProgress::Answered => return Err(answered_before()),
         };
         if fetch.is_none() {
-            // The host has it still, and with it the place of the stream.
+            // The host still has the stream, and with it the stream's place.
             self.link.serve_no_more();
         }
         let whole = fetch.as_ref().filter(|it| is_taken && it.is_complete());
@@ -289,8 +289,8 @@ impl ClientStream {
     }
 }
 
-/// Why a table has not been taken whose host says that it has. `is_taken`: the host has begun to
-/// read it.
+/// The error if the host says that it has taken a table, and has not read it. `is_taken`: the host
+/// has begun to read it.
 pub(super) fn not_read(is_taken: bool) -> Error {
     let text = match is_taken {
         true => "the server's host left the table before its end",

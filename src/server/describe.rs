@@ -39,7 +39,7 @@ impl ServerCore {
                 let mut own = self.tickets.beginning_with(ticket);
                 own.retain(|(ticket, _)| self.may_see(link, request, ticket));
                 match self.tickets.handler() {
-                    // Only the host knows what begins so.
+                    // Only the host knows which tickets begin so.
                     Some(handler) if own.is_empty() => Ok(handler),
                     _ => self.answer(&list(&own)),
                 }

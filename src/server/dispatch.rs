@@ -90,8 +90,8 @@ impl ServerCore {
             .map_err(|turner| IncomingRequest::new(turner, incoming.request))
     }
 
-    /// Has the stream that the client sends own the connection from here on: also a stream that is
-    /// refused is read to its end (rule Q10).
+    /// From here on the stream that the client sends owns the connection: a refused stream is read
+    /// to its end, too (rule Q10).
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl ServerCore {
         };
         let other = (request.verb == Verb::Exchange).then(|| turner.share());
         let mut options = self.options.take.clone();
-        // What all clients may have here unread is bounded, as what waits for them is.
+        // The unread bytes of all clients are bounded, as are the bytes that wait for them.
         options.window.bytes = options.window.bytes.min(self.options.most_queued());
         match ClientStream::new(turner, request, &options, self.options.first_seq) {
             Ok(source) => {
@@ -160,7 +160,7 @@ impl ServerCore {
             .own_stream(incoming)
             .unwrap_or_else(|(mut incoming, _)| {
                 if let ConnectionOwner::Request(turner) = &mut incoming.owner {
-                    // Nobody reads what the client has sent already.
+                    // Nobody will read what the client has already sent.
                     let number = turner.number();
                     turner.step(|served, _| served.end_receiving(number));
                 }

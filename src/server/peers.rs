@@ -87,8 +87,8 @@ impl PeerKey {
         self == Self::Itself || self == Self::User(getuid().as_raw())
     }
 
-    /// Whether the bound for one peer holds for it: not for this machine, whose processes could
-    /// shut each other out anyway.
+    /// Whether the bound for one peer holds for this peer. It does not hold for processes of this
+    /// machine, which could shut each other out anyway.
     fn is_bounded(self) -> bool {
         !self.is_own() && self != Self::Here
     }

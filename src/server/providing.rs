@@ -26,8 +26,8 @@ pub(super) struct HostStream {
     pub(super) yields: bool,
 }
 
-/// Answers at its drop where nobody has: a client must not wait for a handler that has panicked, or
-/// that was withdrawn.
+/// Answers at its drop, unless the client has an answer: a client must not wait for a handler that
+/// has panicked or was withdrawn.
 struct Unanswered(Arc<ClientStream>);
 
 impl Drop for Unanswered {

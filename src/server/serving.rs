@@ -98,8 +98,8 @@ impl ServerHandle {
         self.put_table(ticket, false, schema, batches)
     }
 
-    /// [`publish`](Self::publish) in the place of what `ticket` stands for, if anything: there is
-    /// no moment at which the ticket is unknown. Streams under way go on with what they began.
+    /// [`publish`](Self::publish), replacing what `ticket` stands for, if anything. The ticket is
+    /// known at every moment. Streams under way go on with the earlier table.
     ///
     /// # Errors
     ///
@@ -161,9 +161,9 @@ impl ServerHandle {
         self.core.tickets.names()
     }
 
-    /// Has `middleware` answer every get, put and exchange that has the header `header`, before its
-    /// ticket does. It may pass a request on ([`ServerRequest::forward`]). A middleware set before
-    /// is replaced.
+    /// From now on `middleware` answers every get, put and exchange that has the header `header`,
+    /// in place of the ticket. It may pass a request on ([`ServerRequest::forward`]). A middleware
+    /// set before is replaced.
     ///
     /// # Errors
     ///

@@ -14,8 +14,8 @@ use crate::proto::Timestamp;
 use crate::server::errors::stopped;
 use crate::server::peers::{Bounds, PeerKey};
 
-/// Streams are checked so often in the time that one may wait for its client while others want its
-/// place, and at least after the pause.
+/// How often streams are checked in the time for which a stream may wait for its client while
+/// others want its place. At least once in the pause below.
 const CHECKS: u32 = 8;
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
@@ -65,7 +65,7 @@ struct RunningStream {
 struct StreamWait {
     /// When it was first seen.
     since: Timestamp,
-    /// How far the stream had come.
+    /// What [`StreamLink::awaited`] gave then.
     awaited: Awaited,
 }
 
@@ -91,8 +91,8 @@ pub struct StreamTotals {
 }
 
 impl StreamTable {
-    /// Gives a slot to one more stream, which the peer of `link` has asked for. Where there is
-    /// none, a stream that has waited too long for its client ends.
+    /// Gives a slot to one more stream, which the peer of `link` has asked for. If there is no
+    /// slot, a stream that has waited too long for its client ends.
     ///
     /// # Errors
     ///
@@ -159,8 +159,8 @@ impl StreamTable {
         }))
     }
 
-    /// Ends the stream that has waited longest for its client, for `patience` at least, and whose
-    /// place is one for the peer of `link`. Returns whether there was one.
+    /// Ends the stream that has waited longest for its client, if it has waited for `patience` and
+    /// its end makes a place for the peer of `link`. Returns whether a stream was ended.
     fn end_waiting(&self, link: &EndLink, bounds: Bounds, patience: Duration) -> bool {
         let Some(links) = self
             .counts
@@ -169,7 +169,8 @@ impl StreamTable {
         else {
             return false;
         };
-        // A stream ends with the lock of its connection, and acquires the lock of the counts then.
+        // Without the lock of the counts: a stream that ends takes it under the lock of its
+        // connection.
         let awaited = links.into_iter().filter_map(|(number, link)| {
             let awaited = link.awaited()?;
             Some((number, (awaited, link)))
@@ -266,7 +267,7 @@ impl StreamCounts {
         patience: Duration,
     ) -> Option<StreamLink> {
         let now = clock::now();
-        // Where the peer itself has too many, the place of another peer is of no use to it.
+        // If the peer itself has too many streams, only the end of its own streams helps it.
         let of_peer = self.peers.get(&peer).copied().unwrap_or(0);
         let only_own = bounds.ensure_place(peer, 0, of_peer).is_err();
         let mut longest = None;

@@ -17,7 +17,8 @@ use crate::proto::{self, Verb, ensure_ticket_fits};
 use crate::server::host::HostProvider;
 use crate::server::request::ServerRequest;
 
-/// The header of a request that names the header of the middleware without which it has no meaning.
+/// The header by which a request names the header of its middleware. Without that middleware the
+/// request has no meaning.
 const NEEDS_MIDDLEWARE: &str = "needs-middleware";
 
 /// The source of a ticket's table. The I/O thread may hold the last reference to an object of the
@@ -155,7 +156,7 @@ impl Tickets {
         Some(middleware.entry.clone())
     }
 
-    /// Refuses a request that another middleware than the server's has to answer (rule Q13).
+    /// Refuses a request that asks for another middleware than the server has (rule Q13).
     pub(super) fn ensure_middleware(&self, request: &proto::Request) -> Result<()> {
         let Some(needed) = request.headers.get(NEEDS_MIDDLEWARE) else {
             return Ok(());

@@ -17,7 +17,7 @@ pub struct Address {
     scheme: String,
     /// As written in the URI, without the brackets of an IPv6 address.
     host: String,
-    /// 0, where a listener wants any.
+    /// 0 if a listener takes any free port.
     port: u16,
 }
 
@@ -66,9 +66,9 @@ impl Address {
         attempt.block_on(self.resolve(timeout, &attempt))
     }
 
-    /// The addresses that the host's name stands for: at least one. A thread looks names up, which
-    /// is left alone at the end of `timeout` or with the attempt: the look-up cannot be
-    /// interrupted.
+    /// The addresses that the host's name stands for: at least one. A thread of its own looks the
+    /// name up. The look-up cannot be interrupted, so the thread outlives `timeout` and a cancelled
+    /// attempt.
     /// Errors: `Unreachable` when there is no such name or interface, `InvalidUri` for an address
     /// of a link without its interface, `Timeout`, `Cancelled` by the token.
     pub async fn resolve(&self, timeout: Duration, attempt: &Attempt) -> Result<Vec<SocketAddr>> {
@@ -108,7 +108,7 @@ impl Address {
         std::thread::Builder::new()
             .name("dipc-resolve".into())
             .spawn(move || {
-                // Whoever asked may have gone.
+                // The caller may have stopped waiting.
                 let _ = sender.send(target.to_socket_addrs().map(Vec::from_iter));
                 let _ = rustix::io::write(&told, &1_u64.to_ne_bytes());
             })
@@ -159,8 +159,8 @@ fn scope_of(zone: &str) -> Option<u32> {
     (number != 0).then_some(number)
 }
 
-/// How long the next of `candidates` that are still to be tried may take, of the time that is
-/// `left`: one that swallows what is sent to it must not take the time of those behind it.
+/// The part of `left`, the remaining time, for the next of so many `candidates`. An address that
+/// never answers must leave time for the addresses after it.
 pub fn share(left: Duration, candidates: usize) -> Duration {
     left / u32::try_from(candidates).unwrap_or(u32::MAX).max(1)
 }

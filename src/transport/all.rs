@@ -33,14 +33,14 @@ pub fn by_scheme(scheme: &str) -> Result<&'static dyn Transport> {
         })
 }
 
-/// What the way to servers of a scheme is trusted with. One that this build does not know is
-/// trusted with as little as a network is.
+/// The trust in the way to servers of a scheme. An unknown scheme is trusted as little as a
+/// network.
 pub fn trust_of(scheme: &str) -> Trust {
     by_scheme(scheme).map_or(Trust::NETWORK, |transport| transport.trust())
 }
 
 impl Settings {
-    /// Sets one; an earlier value is replaced.
+    /// Sets one setting, and replaces an earlier value.
     ///
     /// # Errors
     ///

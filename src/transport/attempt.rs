@@ -23,24 +23,25 @@ pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Box<dyn Connection>
 pub struct Awaited {
     /// With the events: `IN` or `OUT`.
     pub fd: Option<(Arc<dyn Watched>, PollFlags)>,
-    /// At the latest then the attempt goes on.
+    /// The attempt goes on at this time at the latest.
     pub until: Instant,
 }
 
 /// An attempt to reach a server, for the futures that belong to it.
 ///
-/// They wake nobody. Whoever polls one by [`poll`](Self::poll) learns what it waits for, sleeps on
-/// that and on the token, and polls again: a thread that does nothing else
-/// ([`block_on`](Self::block_on)), or one that sleeps for many.
+/// These futures wake no task. [`poll`](Self::poll) returns the descriptor and the time that a
+/// future waits for. The caller sleeps on both and on the token, and then polls again. The caller
+/// is a thread that does nothing else ([`block_on`](Self::block_on)), or a thread that sleeps for
+/// many attempts.
 #[derive(Debug, Default)]
 pub struct Attempt {
     cancel: Option<Cancel>,
-    /// Of the future that was polled last.
+    /// What the future that was polled last waits for.
     awaited: Mutex<Option<Awaited>>,
 }
 
 impl Attempt {
-    /// One that the token ends.
+    /// An attempt that the token can end.
     pub fn new(cancel: Option<Cancel>) -> Self {
         Self {
             cancel,

@@ -36,13 +36,14 @@ impl MemoryBudget {
         self.limit
     }
 
-    /// Half of it, for all that one user's processes have together: no other user is left without.
+    /// The share of one user: half of the budget, for all processes of the user together. So no
+    /// user can take all memory.
     pub fn share_of(self: &Arc<Self>, uid: u32) -> Arc<Self> {
         let mut shares = self.shares.lock();
         if let Some(share) = shares.get(&uid).and_then(Weak::upgrade) {
             return share;
         }
-        // Those of users who have nothing of it any more.
+        // Drops the shares of users that hold nothing.
         shares.retain(|_, share| share.strong_count() > 0);
         let share = Arc::new(Self {
             whole: Some(Arc::clone(self)),
@@ -72,7 +73,7 @@ impl MemoryBudget {
     /// `OutOfMemory`, with the limit in the text; nothing was taken.
     pub fn take(&self, bytes: u64) -> Result<()> {
         let Some(whole) = &self.whole else {
-            // What peers have let go of since.
+            // Peers may have released memory since the last look.
             memfd::collect();
             return self.take_here(bytes);
         };

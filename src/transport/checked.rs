@@ -120,7 +120,7 @@ impl Sum {
 
     fn of_class(class: u8, number: u32) -> Self {
         match number {
-            // As peers have it that know one stream.
+            // The number 0 is left out, as by peers that know one stream.
             0 => Self(0).with(&[class]),
             _ => Self(0).with(&[class]).with(&number.to_le_bytes()),
         }
@@ -253,7 +253,7 @@ impl WithChecksums {
         len.saturating_add(more as u64)
     }
 
-    /// Somebody looks for the fault, whoever of the two peers it is.
+    /// Logs the end at both peers: the fault may be looked for at either.
     fn warn(&self, error: &Error) {
         static LINES: Lines = Lines::new();
         let peer = &self.identity().peer;

@@ -43,8 +43,8 @@ pub struct Identity {
 /// The descriptors of a connection, shared, so that a thread can sleep without the connection.
 #[derive(Debug, Clone)]
 pub struct ConnectionReadiness {
-    /// Readable when [`Connection::receive`] has something, and writable when
-    /// [`Connection::flush`] can go on; where it is no `socket`, readable for both.
+    /// Readable if [`Connection::receive`] has something, and writable if [`Connection::flush`] can
+    /// go on. If `socket` is false, readable in both cases.
     pub fd: Arc<dyn Watched>,
     /// The descriptor tells room to write apart from something to read.
     pub socket: bool,
@@ -103,14 +103,15 @@ impl Profile {
 pub struct Traffic {
     /// Queued and not yet written.
     pub queued: u64,
-    /// Those among them in memory made for the queue: not bodies sent from where they lie.
+    /// The part of `queued` in memory of the queue itself. Bodies that are sent from where they lie
+    /// do not count.
     pub held: u64,
-    /// All that have come, where they are seen before their message is whole: a peer on a slow
-    /// network is at work.
+    /// All bytes received. A transport that sees parts of a message counts them too: they show that
+    /// a peer on a slow network is at work.
     pub received: u64,
 }
 
-/// How bodies may travel to a peer, beside as bytes from host memory.
+/// The ways for bodies to a peer, besides bytes from host memory.
 #[derive(Clone, Default)]
 pub struct BodyWays {
     /// What lends them.
@@ -153,8 +154,8 @@ pub trait Connection: Send {
     /// What is on its way.
     fn traffic(&self) -> Traffic;
 
-    /// Nothing more will be sent: tells the peer so behind what is queued. Returns whether all
-    /// that was sent outlives a [`close`](Self::close); if not, the caller asks again.
+    /// Ends sending, and tells the peer so after the queued messages. Returns true if a
+    /// [`close`](Self::close) loses nothing that was sent. If false, the caller asks again.
     fn finish(&mut self) -> bool {
         self.traffic().queued == 0
     }
@@ -173,14 +174,14 @@ pub trait Connection: Send {
     /// address list of exactly so many bytes (rule D8).
     fn post_body(&mut self, number: u32, body: ExpectedBody);
 
-    /// Nobody wants a body of the stream `number` any more. A transport that keeps no order still
-    /// hands over those that come, so that they can be counted: packed ones perhaps without their
-    /// bytes, lists to be given back.
+    /// Nobody wants a body of the stream `number` any more. A transport without order still hands
+    /// over the bodies that arrive, because the receiver counts them: packed bodies perhaps without
+    /// their bytes, and address lists so that the memory can be returned.
     fn forget_bodies(&mut self, number: u32);
 
-    /// The number of the stream of which a body came that was not announced and is too large to be
-    /// read on the chance. Nothing is read before [`post_body`](Self::post_body) announces it or
-    /// [`forget_bodies`](Self::forget_bodies) throws it away. The descriptor stays readable.
+    /// The stream whose next body was not announced and is too large to be read before its header.
+    /// Nothing is read before [`post_body`](Self::post_body) announces the body or
+    /// [`forget_bodies`](Self::forget_bodies) discards it. The descriptor stays readable.
     fn waiting(&self) -> Option<u32> {
         None
     }
@@ -202,8 +203,8 @@ pub trait Connection: Send {
         false
     }
 
-    /// How bodies may travel to a peer that knows our `extension`, or does not (rule E1). Where
-    /// messages have checksums (rule E8) they travel as bytes from host memory.
+    /// The ways for bodies to a peer with our `extension`, or without it (rule E1). With checksums
+    /// (rule E8) all bodies travel as bytes from host memory.
     fn ways(&self, extension: bool) -> BodyWays {
         let _ = extension;
         BodyWays::default()
@@ -224,9 +225,9 @@ pub trait Connection: Send {
         None
     }
 
-    /// Cuts the connection: later calls fail with `Disconnected`. `lent`, which the peer was lent,
-    /// is given back to be dropped, or dropped by another thread when the peer can reach it no
-    /// more.
+    /// Cuts the connection: later calls fail with `Disconnected`. `lent` owns the memory that the
+    /// peer was lent. It is returned if the caller may drop it at once. Otherwise another thread
+    /// drops it when the peer can no longer reach the memory.
     fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>>;
 }
 

@@ -43,7 +43,7 @@ pub enum Feature {
 /// Which socket of which connection a JOIN comes over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Join {
-    /// Drawn at random by the client: who does not know it joins nothing.
+    /// Drawn at random by the client. A socket without the right number cannot join.
     pub group: u128,
     /// Which socket this is, from 0.
     pub index: u16,

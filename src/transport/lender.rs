@@ -27,14 +27,14 @@ pub struct Lease {
     pub copied: u64,
     /// Bytes lent where they lay: the producer's array must live until the peer returns them.
     pub borrowed: u64,
-    /// Nothing was copied, and the peer will not copy either: it takes memory at neither end.
+    /// Neither end copies the body, so the lease takes no memory.
     pub in_place: bool,
     /// Bytes copied from one place of a GPU's memory to another, and lent from there.
     pub copied_on_device: u64,
     /// Bytes copied from a GPU's memory to the host's, and lent from there.
     pub staged: u64,
-    /// Of memory of a GPU: the place for the owner of the producer's array, to be filled before the
-    /// list is sent.
+    /// For memory of a GPU: the place for the owner of the producer's array. The caller fills it
+    /// before it sends the list.
     pub keep: Option<Keep>,
     /// What the peer waits for before it reads.
     pub ready: Option<ReadyNotice>,
@@ -117,11 +117,11 @@ pub struct RegionNotice {
 /// Lends memory to the peer of one connection, on the caller's thread, outside the connection's
 /// lock.
 pub trait Lender: Send + Sync {
-    /// Decides how a body travels and, where it is lent, copies what does not lie in an arena. With
-    /// `gpu` the buffers lie on a GPU: they are lent there to a client that asked for it and
-    /// reaches it, and copied to the host for others. Their owner stays until it is where the lease
-    /// says. Small bodies are lent where `policy`, which is the stream's, or the connection's own
-    /// says so.
+    /// Decides how a body travels. If the body is lent, copies the buffers that do not lie in an
+    /// arena. With `gpu` the buffers lie on a GPU: they are lent there to a client that asked for
+    /// the GPU and reaches it, and copied to the host for other clients. The caller keeps their
+    /// owner until it has put it where the lease says. Small bodies are lent if the stream's
+    /// `policy` or the connection's policy says so.
     ///
     /// # Errors
     ///

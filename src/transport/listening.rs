@@ -45,14 +45,14 @@ pub fn accept(listener: &impl AsFd, address: &str) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// Whether nobody waits to be accepted. The system looks for a free descriptor first, and says
-/// that none is left whether somebody waits or not.
+/// Whether no connection waits to be accepted. `accept` cannot tell when descriptors are short: the
+/// system looks for a free descriptor first.
 fn nobody_waits(listener: &impl AsFd) -> bool {
     wait(listener, PollFlags::IN, Duration::ZERO, None) == Ok(false)
 }
 
-/// A stream socket that listens, of one of `families`. Nothing of it is changed but, in the end,
-/// that accepting does not wait.
+/// A stream socket that listens, of one of `families`. One property is changed, as the last step:
+/// accepting does not wait.
 /// Errors: `InvalidArgument`, with what it is.
 pub fn given(socket: OwnedFd, families: &[AddressFamily], scheme: &str) -> Result<OwnedFd> {
     let wrong = |what: &str| {
@@ -116,7 +116,7 @@ pub fn bind(address: &Address, candidate: &SocketAddr) -> Result<(OwnedFd, u16)>
         ),
     };
     let socket = new_socket(candidate)?;
-    // Or connections of a server that has just ended would keep the port for a minute.
+    // Otherwise connections of a server that has just ended keep the port for a minute.
     sockopt::set_socket_reuseaddr(&socket, true).map_err(failed)?;
     rustix::net::bind(&socket, candidate).map_err(failed)?;
     rustix::net::listen(&socket, BACKLOG).map_err(failed)?;

@@ -41,13 +41,13 @@ pub enum Outgoing {
     },
 }
 
-/// What a transport says of [`Outgoing::GpuBody`] that sends host memory only.
+/// The error for [`Outgoing::GpuBody`] on a transport that sends host memory only.
 pub(super) fn sends_host_memory_only() -> Error {
     Error::unsupported("this transport sends bodies from host memory only")
 }
 
-/// Up to how many bytes a message is copied behind others, to leave with them: a copy costs less
-/// than a run of memory of its own.
+/// Messages of up to this size are copied behind earlier ones, to leave with them. A copy costs
+/// less than a run of memory of its own.
 pub const COPIED_BYTES: usize = 1024;
 
 /// The bytes of a tagged message.
@@ -92,7 +92,7 @@ impl Payload {
     }
 }
 
-/// Which body of a connection one is.
+/// The place of a body on its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct BodyPlace {
     /// Of its stream.

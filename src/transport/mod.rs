@@ -140,19 +140,20 @@ pub trait Transport: Send + Sync {
     }
 }
 
-/// Whether memory is kept for peers that were cut off and may still read it: of a GPU until they
-/// have ended, of what UCX does not let go of until they have closed the connection.
+/// Whether memory is kept for peers that were cut off and may still read it. Memory of a GPU is
+/// kept until the peer has ended. Memory that UCX still uses is kept until the peer has closed the
+/// connection.
 pub(crate) fn keeps_memory() -> bool {
     outlive::is_keeping()
 }
 
-/// Waits until connections that were closed let go of what they had, as far as no peer holds that
-/// up, and no longer than `patience`.
+/// Waits, no longer than `patience`, until closed connections have released what they held. Does
+/// not wait for connections whose peer delays the release.
 pub(crate) fn wait_closed(patience: Duration) {
     outlive::wait(patience);
 }
 
-/// A descriptor to sleep on. Those who do share it, and with the last of them it is closed.
+/// A descriptor to sleep on. Its sleepers share it, and the last one closes it.
 pub trait Watched: AsFd + Debug + Send + Sync {}
 
 impl<T: AsFd + Debug + Send + Sync> Watched for T {}
@@ -175,8 +176,9 @@ pub trait Listener: Send {
 
     /// The next connection, or `None` when there is none now.
     ///
-    /// One that turns out to be a part of a connection of several sockets ends when its first
-    /// message is read; the whole comes out of here when its last part has come.
+    /// A socket may prove to be a part of a connection of several sockets. It then ends when its
+    /// first message is read, and the whole connection is returned here after its last part has
+    /// come.
     ///
     /// # Errors
     ///

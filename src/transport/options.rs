@@ -81,10 +81,11 @@ pub struct ReceivingOptions {
     pub handshake_timeout: Duration,
 }
 
-/// A time that is for ever to whoever waits for it, and which clocks of every kind can add up.
+/// Longer than anybody waits, and short enough for clocks of every kind to add.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How soon an idle region may go: a server looks again that often while one cannot go yet.
+/// The shortest idle time of a region. A server looks again after this time if a region cannot go
+/// yet.
 const SHORTEST_IDLE: Duration = Duration::from_millis(1);
 
 impl ConnectOptions {
@@ -102,7 +103,7 @@ impl ReceivingOptions {
 }
 
 impl LendingOptions {
-    /// How long a region may be idle at a server: a time after which it can look again.
+    /// The idle time of a region at a server, within bounds that its timer can keep.
     pub(crate) fn idle_time(&self) -> Duration {
         self.region_idle.clamp(SHORTEST_IDLE, LONGEST)
     }

@@ -45,7 +45,8 @@ impl Patience {
     }
 }
 
-/// The machine of a peer that a connection may outlive unnoticed, while it serves a stream.
+/// The machine of a peer. While the connection serves a stream, the connection itself may not
+/// notice that the machine is gone.
 #[derive(Debug, Clone)]
 pub struct PeerMachine {
     sockets: Arc<[Arc<dyn Watched>]>,
@@ -86,8 +87,8 @@ pub fn silence_error(peer: &str, errno: Errno) -> Error {
     Error::os_as(Status::Disconnected, doing, errno)
 }
 
-/// Whether what was sent, again and again, has not been acknowledged for as long as `patience` has.
-/// A client that is there and does not read still answers.
+/// Whether data that was sent repeatedly has not been acknowledged for the time of `patience`. A
+/// client that is there and does not read still acknowledges.
 fn has_fallen_silent(socket: impl AsFd, patience: Patience) -> bool {
     // SAFETY: the structure holds integers alone, for which zeros are values.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -108,8 +109,8 @@ fn has_fallen_silent(socket: impl AsFd, patience: Patience) -> bool {
     result == 0 && unanswered && since >= patience.duration()
 }
 
-/// Has the system ask the peer's while a socket is silent, and end the connection where no answer
-/// comes for as long as `patience` has.
+/// Turns on keep-alive: the system asks the peer's system while a socket is silent, and ends the
+/// connection if no answer comes within `patience`.
 pub fn keep_alive(socket: impl AsFd, patience: Patience) -> Result<(), Errno> {
     let socket = socket.as_fd();
     let seconds = patience.0.as_secs().max(1);

@@ -50,7 +50,7 @@ pub struct ResolvedGpu {
 pub enum Unmapped {
     /// It is not.
     Now,
-    /// When what was given to [`cuda::later`] so far is done: the driver may wait for the device.
+    /// Once the work given to [`cuda::later`] so far is done: the driver may wait for the device.
     Later,
 }
 

@@ -1,7 +1,8 @@
-//! Which descriptors come through a Unix socket (SCM_RIGHTS).
+//! Bars descriptors (SCM_RIGHTS) from Unix sockets.
 //!
-//! A peer can send one beside any byte. Reading the byte takes the descriptor out of the socket,
-//! and closing it may wait for as long as the peer likes. So none is let in but where one may come.
+//! A peer can send a descriptor beside any byte. Reading the byte takes the descriptor out of the
+//! socket, and closing the descriptor may wait for as long as the peer likes. So a socket admits
+//! descriptors only while the protocol expects one.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd};
@@ -18,14 +19,14 @@ thread_local! {
     pub static CANNOT_BAR: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Lets descriptors be sent to `socket`, and to those that it accepts, or has senders told EPERM.
-/// Returns false where the system cannot bar descriptors.
+/// Admits or bars descriptors at `socket` and at the sockets that it accepts. A sender of a barred
+/// descriptor gets EPERM. Returns false if the system cannot bar descriptors.
 pub fn pass(socket: &impl AsFd, may: bool) -> bool {
     #[cfg(test)]
     if CANNOT_BAR.get() {
         return false;
     }
-    // There the number means something else.
+    // On SPARC the number names another option.
     if cfg!(any(target_arch = "sparc", target_arch = "sparc64")) {
         return false;
     }
@@ -47,7 +48,7 @@ pub fn pass(socket: &impl AsFd, may: bool) -> bool {
 /// What a look into a socket shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketContents {
-    /// As many bytes, none of which brings a descriptor; 0 is the end.
+    /// The number of bytes; no descriptor comes with them. 0 is the end.
     Bytes(usize),
     /// A descriptor, beside these bytes or right behind them.
     Descriptor,
@@ -56,8 +57,8 @@ pub enum SocketContents {
 /// Looks at what `socket` has, up to the room in `runs`, and takes nothing out.
 pub fn look(socket: &impl AsFd, runs: &mut [IoSliceMut<'_>]) -> Result<SocketContents, Errno> {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    // Without room for a descriptor the system says that there was one. What it lets go of then is
-    // not the last that refers to the file: the socket still has it.
+    // Without room for a descriptor the system reports one by CTRUNC and drops its own copy. The
+    // file stays open, because the descriptor is still in the socket.
     let mut no_room = RecvAncillaryBuffer::default();
     let message = rustix::net::recvmsg(socket, runs, &mut no_room, flags)?;
     Ok(if message.flags.contains(ReturnFlags::CTRUNC) {

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::cancel::Cancel;
 
-/// Waits until `fd` is ready for `events`. Returns whether it is, or else `timeout` has passed.
+/// Waits until `fd` is ready for `events`. Returns false if `timeout` has passed before.
 /// Errors: `CANCELED` by the token, and as the system says it.
 pub fn wait(
     fd: &impl AsFd,

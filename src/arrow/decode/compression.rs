@@ -9,8 +9,7 @@ use crate::arrow::decode::lz4;
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
 
-/// A buffer with a larger claimed growth is unpacked step by step, so that the claim alone costs no
-/// memory.
+/// Above this growth a buffer is unpacked step by step, so that a false claim costs no memory.
 const TRUSTED_RATIO: u64 = 16;
 /// The first step of such a buffer; each later step doubles.
 const FIRST_STEP: usize = 1 << 20;

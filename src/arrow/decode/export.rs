@@ -204,7 +204,8 @@ unsafe fn release_parts(array: &ArrowArray, block: *mut c_void) -> usize {
         // SAFETY: the caller promises the same for the children.
         released += unsafe { release_part(child, block) };
     }
-    // SAFETY: as above.
+    // SAFETY: the caller promises that the dictionary is a part of the same block, or NULL, and is
+    // not used by anybody.
     released + unsafe { release_part(array.dictionary, block) }
 }
 

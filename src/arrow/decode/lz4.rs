@@ -48,7 +48,7 @@ pub(super) fn unpack(packed: &[u8], length: usize, first: usize) -> Result<HostB
             Block::Stored(_) => return Err(longer(length)),
         };
         if memory.len() < filled.saturating_add(room) {
-            // As much as has come, so that a claim alone takes no memory.
+            // Grows with the bytes that have come, so that a false claim takes no memory.
             let target = filled.saturating_mul(2).max(filled.saturating_add(room));
             let mut larger = HostBuffer::new(target.min(length))?;
             larger.as_mut_slice()[..filled].copy_from_slice(&memory.as_slice()[..filled]);
@@ -148,7 +148,7 @@ impl<'a> Frame<'a> {
         }))
     }
 
-    /// What the frame says of its content, once its blocks are read.
+    /// Checks the frame's own words about its content, once its blocks are read.
     fn check_content(&mut self, content: &[u8]) -> Result<()> {
         let is_long = |size: u64| size == content.len() as u64;
         if !self.content_size.is_none_or(is_long) {

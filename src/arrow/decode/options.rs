@@ -39,7 +39,8 @@ impl DecodeOptions {
         self.message_limit.saturating_mul(TIMES_OF_BODIES)
     }
 
-    /// Options for a peer of the same or another user (rule A8), where these are not given.
+    /// Options for a peer of the same or another user (rule A8). An option that is `None` gets the
+    /// default for that peer.
     pub fn of_peer(same_user: bool, level: Option<Level>, message_limit: Option<u64>) -> Self {
         let careful = Self::default();
         let own = Self {

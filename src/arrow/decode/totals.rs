@@ -1,4 +1,4 @@
-//! What the dictionaries of a stream may cost together, beside what each message may.
+//! Limits for all dictionaries of a stream together, beside the limits of each message.
 //!
 //! A dictionary need not have bytes, and a consumer sees none of them: it waits for a batch. So
 //! neither a window nor the consumer bounds how many there are.
@@ -9,7 +9,7 @@ use crate::arrow::decode::options::TIMES_OF_BODIES;
 use crate::device::BufferRef;
 use crate::error::{Error, Result};
 
-/// What a dictionary counts at least, in bytes: its entry, its lists and the handling of its
+/// The least that a dictionary counts, in bytes: its entry, its lists and the handling of its
 /// message.
 const EACH: u64 = 1 << 10;
 
@@ -29,9 +29,9 @@ pub(super) struct DictionaryTotals {
 /// The bytes of a dictionary that stay with it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Kept {
-    /// Of the bodies of the dictionary and its deltas.
+    /// Bytes of the bodies of the dictionary and its deltas.
     pub(super) bodies: u64,
-    /// Of its structs.
+    /// Bytes of its structs.
     pub(super) structs: u64,
 }
 

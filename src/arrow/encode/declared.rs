@@ -46,8 +46,8 @@ impl DeclaredFull {
     }
 
     /// Checks the nodes of a batch.
-    // Choice: where a struct has nulls, a field may have them in the same rows. Which rows these
-    // are is left to the receiver's validation.
+    /// Choice: if a struct has nulls, a field may have nulls in the same rows. The receiver's
+    /// validation finds whether the rows are the same.
     #[inline]
     pub(super) fn check(&self, found: &[Pair]) -> Checked<()> {
         let nulls = |node: &usize| found.get(*node).map_or(0, |Pair(_, nulls)| *nulls);

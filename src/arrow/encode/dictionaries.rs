@@ -32,7 +32,7 @@ struct SpareDictionary(Vec<FoundDictionary<'static>>);
 // SAFETY: only the pointers in elements tie the list to a thread, and the list has none: only
 // `SentDictionaries::remember` writes the field, with an empty list.
 unsafe impl Send for SpareDictionary {}
-// SAFETY: as above.
+// SAFETY: the list has no elements, so shared access reads nothing that belongs to a thread.
 unsafe impl Sync for SpareDictionary {}
 
 /// A dictionary that was sent.
@@ -47,7 +47,7 @@ struct Sent {
 // SAFETY: the pointer leads into the array of `_batch`, which any thread may read (see `Owned`).
 // Nobody writes through it.
 unsafe impl Send for Sent {}
-// SAFETY: as above.
+// SAFETY: any thread may read the array of `_batch`, and nobody writes through the pointer.
 unsafe impl Sync for Sent {}
 
 /// A dictionary of the batch that is being encoded.

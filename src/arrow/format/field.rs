@@ -154,7 +154,7 @@ impl Field {
         let format = format
             .map_err(|text| field_error(path, format!("the format string {text}")))?
             .ok_or_else(|| field_error(path, "the format string is NULL".to_owned()))?;
-        // SAFETY: as above.
+        // SAFETY: the caller promises that strings of the schema are NULL or end in a NUL byte.
         let name = unsafe { text_from_c(schema.name) };
         let name = name
             .map_err(|text| field_error(path, format!("the name {text}")))?
@@ -224,12 +224,13 @@ impl Field {
         for index in 0..count {
             // SAFETY: the caller promises `n_children` pointers; NULL was excluded above.
             let slot = unsafe { schema.children.add(index) };
-            // SAFETY: as above.
+            // SAFETY: the slot is one of the `n_children` entries that the caller promises.
             let child = unsafe { slot.read() };
             // SAFETY: the caller promises live schemas as children; `as_ref` excludes NULL.
             let child = unsafe { child.as_ref() }
                 .ok_or_else(|| field_error(path, format!("child {index} is NULL")))?;
-            // SAFETY: as for the format, above.
+            // SAFETY: the caller promises that strings of the children, too, are NULL or end in a
+            // NUL byte.
             let name = unsafe { text_from_c(child.name) };
             path.push(match name {
                 Ok(Some(name)) if !name.is_empty() => name,

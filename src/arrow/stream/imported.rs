@@ -62,7 +62,7 @@ macro_rules! imported {
             }
 
             fn schema(&mut self) -> Result<OwnedSchema> {
-                // SAFETY: as in `outcome`.
+                // SAFETY: only the stream's own function gets the stream, and leaves it valid.
                 let stream = unsafe { self.0.raw_mut() };
                 let (Some(get_schema), false) = (stream.get_schema, stream.is_released()) else {
                     return Err(missing("get_schema"));
@@ -84,7 +84,7 @@ macro_rules! imported {
             }
 
             fn next(&mut self) -> Result<Option<crate::arrow::Owned<$array>>> {
-                // SAFETY: as in `outcome`.
+                // SAFETY: only the stream's own function gets the stream, and leaves it valid.
                 let stream = unsafe { self.0.raw_mut() };
                 let (Some(get_next), false) = (stream.get_next, stream.is_released()) else {
                     return Err(missing("get_next"));

@@ -76,8 +76,9 @@ pub fn export_stream(reader: Box<dyn ArrayReader>) -> Result<OwnedStream> {
     stream.get_last_error = Some(get_last_error::<ArrowArrayStream>);
     stream.release = Some(release::<ArrowArrayStream>);
     stream.private_data = ExportedStream::boxed(reader);
-    // SAFETY: as in `export_device_stream`. `CStream::array` refuses arrays that a host stream
-    // cannot have.
+    // SAFETY: all four functions belong to `ExportedStream`, the type behind `private_data`, which
+    // nobody else has. They return owned schemas and arrays of the reader. `CStream::array` refuses
+    // arrays that a host stream cannot have.
     Ok(unsafe { OwnedStream::from_raw(stream) })
 }
 

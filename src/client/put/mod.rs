@@ -279,9 +279,9 @@ impl Put {
         end.into_iter().chain(timeout.map(clock::after)).min()
     }
 
-    /// The error for the host. All but the end of the host's own time ends the stream.
+    /// The error for the host. It ends the stream, unless only the host's own time is over.
     fn explain(&mut self, error: Error) -> Error {
-        // The server's word explains more than what failed because of it.
+        // The server's refusal explains more than the failure that it caused.
         let is_refused = |put: &mut PutProgress| matches!(put.outcome, Some(Err(_))).then_some(());
         if self.production.progress(is_refused).is_some() {
             return self.give_up(error);

@@ -139,8 +139,8 @@ impl WantedPut<'_> {
             unsent: None,
         };
         let (schema, device_type) = self.described;
-        // Choice: where metadata are messages that a server takes without having asked, a server of
-        // another make would get the schema, and with it more than it knows (rule R2).
+        // Choice: some transports deliver metadata unasked. A server of another make would get the
+        // schema, which it does not expect (rule R2), so the schema waits.
         let holds_back = self.uri.uri.is_bare && !put.link.profile().is_ordered;
         let asked = put
             .production
@@ -263,8 +263,8 @@ impl AskedPut {
         }
     }
 
-    /// Learns what the streams wait for that want to share the connection. False: it is not known,
-    /// and the put's descriptor tells when to look again.
+    /// Learns whether the streams that want to share the connection may do so. False: this is not
+    /// known yet, and the put's descriptor tells when to look again.
     fn settle(&mut self, waits: bool) -> bool {
         let Some(opener) = self.opener.take() else {
             return true;
@@ -282,7 +282,7 @@ impl AskedPut {
                 self.opener = Some(opener);
                 false
             }
-            // The wait for the answer says an error again.
+            // The error is not lost: the wait for the answer reports it.
             is_many => {
                 if let (Ok(true), Some((fetch, _))) = (&is_many, &mut self.answers) {
                     fetch.become_guest();

@@ -219,8 +219,8 @@ impl Request for GetRequest {
     fn begin_at_once(&mut self, bell: &Arc<Bell>, later: Option<&Arc<Bell>>) -> Result<Start> {
         self.cancel.0.check()?;
         if self.verb == Verb::Describe || matches!(self.state, GetState::Opening(_)) {
-            // The host of a describe hears of the whole description: a thread of the client reads
-            // it.
+            // The host of a describe is told once the description is whole: a thread of the client
+            // reads it.
             return Ok(Start::Elsewhere);
         }
         let begun = self.client.begin_at_once(&self.wanted()?, bell, later)?;
@@ -233,7 +233,7 @@ impl Request for GetRequest {
                 };
                 (state, Start::Asked)
             }
-            // Nor does it begin to open one of its own then.
+            // A request that is late does not begin to open a connection of its own either.
             (_, GetState::Queued(until)) if clock::now() >= *until => {
                 return Err(DialOptions::of_get(&self.options, self.due).explain(not_opened()));
             }

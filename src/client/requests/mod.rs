@@ -1,8 +1,8 @@
 //! Requests that their hosts do not wait for.
 //!
 //! A request over a connection that streams share needs no thread: its host's calls look for the
-//! answer. For all others one thread connects, and waits for the answers: it sleeps for all of them
-//! at once, so that a server that is silent, or thinks for as long as it likes, holds up none.
+//! answer. One thread connects for all others, and waits for their answers. It sleeps for all of
+//! them at once, so that a slow or silent server delays no other request.
 
 mod getting;
 mod putting;
@@ -95,7 +95,7 @@ pub(super) trait Told: Send {
         None
     }
 
-    /// The server was asked: from now on the looks are the host's, which has a bell.
+    /// The server was asked. From now on the host looks for the answer itself, and has a bell.
     fn asked(self: Box<Self>, request: Box<dyn Request>) {
         drop(request);
     }

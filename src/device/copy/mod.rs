@@ -153,8 +153,9 @@ mod x86_64 {
         for part in 0..LINE / size_of::<__m128i>() {
             // SAFETY: a part of the caller's line; the load needs no alignment.
             let bytes = unsafe { _mm_loadu_si128(source.wrapping_add(part)) };
-            // SAFETY: as above; the parts of an aligned line are aligned to their size. The fence
-            // for the streaming stores follows when the `BodyCopy` is dropped.
+            // SAFETY: a part of the caller's line, which is writable and aligned, so each part is
+            // aligned to its size. The fence for the streaming stores follows when the `BodyCopy`
+            // is dropped.
             unsafe { _mm_stream_si128(target.wrapping_add(part), bytes) };
         }
     }

@@ -49,7 +49,8 @@ pub struct Device {
 // SAFETY: the driver's functions take the handle `context` on any thread. The other fields are
 // `Send` or handles too.
 unsafe impl Send for Device {}
-// SAFETY: as above; several threads may call the driver's functions at once.
+// SAFETY: several threads may call the driver's functions with this handle at once. The other
+// fields are `Sync`, locked, or handles too.
 unsafe impl Sync for Device {}
 
 impl fmt::Debug for Device {

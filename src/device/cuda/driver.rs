@@ -254,7 +254,7 @@ impl Driver {
         let (mut name, mut long) = (std::ptr::null(), std::ptr::null());
         // SAFETY: `name` is writable; the driver accepts any code.
         let named = unsafe { self.cuGetErrorName(code, &raw mut name) };
-        // SAFETY: as above.
+        // SAFETY: `long` is writable; the driver accepts any code.
         let explained = unsafe { self.cuGetErrorString(code, &raw mut long) };
         match (text(named, name), text(explained, long)) {
             (Some(name), Some(long)) => format!("{long} ({name})"),

@@ -30,7 +30,8 @@ pub struct Event {
 // SAFETY: the driver's functions take the handle `raw` on any thread, under the context of
 // `device`, which every method enters.
 unsafe impl Send for Event {}
-// SAFETY: as above; several threads may call the driver's functions at once.
+// SAFETY: several threads may call the driver's functions with this handle at once, under the
+// context of `device`, which every method enters.
 unsafe impl Sync for Event {}
 
 impl fmt::Debug for Event {
@@ -184,7 +185,7 @@ struct EventSlot(
 
 // SAFETY: the slot holds the handle of an event, which is `Send`.
 unsafe impl Send for EventSlot {}
-// SAFETY: as above; nobody writes the slot.
+// SAFETY: nobody writes the slot, which holds the handle of an event, which is `Sync`.
 unsafe impl Sync for EventSlot {}
 
 impl SyncEvent {

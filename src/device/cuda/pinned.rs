@@ -158,7 +158,8 @@ impl PinnedMemory {
     ///
     /// No work reads or writes the memory during the borrow.
     pub unsafe fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_slice`; the exclusive borrow makes this the only reference.
+        // SAFETY: the block has `len` initialised bytes. The caller promises that no work reads or
+        // writes them, and the exclusive borrow makes this the only reference.
         unsafe { std::slice::from_raw_parts_mut(self.data().as_ptr(), self.len()) }
     }
 }

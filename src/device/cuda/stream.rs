@@ -27,7 +27,8 @@ pub struct Stream {
 // SAFETY: the driver's functions take the handle `raw` on any thread, under the context of
 // `device`, which every method enters.
 unsafe impl Send for Stream {}
-// SAFETY: as above; several threads may call the driver's functions at once.
+// SAFETY: several threads may call the driver's functions with this handle at once, under the
+// context of `device`, which every method enters.
 unsafe impl Sync for Stream {}
 
 impl fmt::Debug for Stream {

@@ -16,7 +16,7 @@ pub(super) struct Alarms {
 }
 
 impl Alarms {
-    /// Has the stream looked at at `at`, or before.
+    /// Asks for a look at the stream at `at`, or before.
     fn set(&mut self, number: u32, at: Timestamp) {
         match self.by_number.insert(number, at) {
             // The look finds that it comes too early.
@@ -66,7 +66,7 @@ impl End {
     pub(super) fn look_when_due(&mut self, now: Timestamp) {
         while let Some(number) = self.alarms.take_due(now) {
             if !self.awaits_schema(number) {
-                // The consumer may be elsewhere: it finds what the time means.
+                // The consumer may be busy elsewhere. It finds out by itself what the time means.
                 self.stirred.late.push(number);
                 continue;
             }
@@ -79,8 +79,8 @@ impl End {
         }
     }
 
-    /// Whether a consumer waits for the server's answer to a get, of which each word but the schema
-    /// and the last one is no news.
+    /// Whether a consumer waits for the server's answer to a get. Then only the schema and the last
+    /// word are news for it.
     pub(super) fn awaits_schema(&self, number: u32) -> bool {
         self.session.stream(number).is_some_and(|stream| {
             let awaits = |incoming: &IncomingStream<PackedBody>| {

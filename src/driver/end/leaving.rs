@@ -8,18 +8,17 @@ use crate::driver::turning::Turn as _;
 use crate::error::Error;
 use crate::proto::SenderState;
 
-/// How long a baseline peer, which cannot be asked to close the connection, has for reading the
-/// end.
+/// How long a baseline peer has to read the end. It cannot be asked to close the connection.
 const BASELINE_WAIT: Duration = Duration::from_millis(250);
 
 impl EndLink {
-    /// Ends the connection, telling the peer why where it is in a stream and can be told.
+    /// Ends the connection. A peer that is in a stream, and can be told, learns why.
     pub fn cut(&self, error: &Error) {
         self.interfere(|served, effects| served.cut(error, effects));
     }
 
-    /// Nothing more is sent, unless a stream is under way. Returns whether all that was sent
-    /// outlives a [`cut`](Self::cut); where not, it is asked again.
+    /// Ends sending, unless a stream is under way. Returns true if a [`cut`](Self::cut) loses
+    /// nothing that was sent. If false, the caller asks again.
     pub fn end_sending(&self) -> bool {
         let reads_on = self.profile().is_read_after_close;
         self.interfere(|served, effects| {
@@ -72,8 +71,8 @@ impl End {
         self.stirred.add(number);
     }
 
-    /// Has the peer end the connection, since what it has not read is lost once this side does.
-    /// Returns whether it need not be waited for.
+    /// Asks the peer to end the connection, because an end by this side loses what the peer has not
+    /// read. Returns true if there is no need to wait for the peer.
     fn dismiss(&mut self, effects: &mut EndEffects) -> bool {
         let since = self.session.dismiss(clock::now());
         self.pump(effects);

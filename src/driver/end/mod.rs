@@ -112,12 +112,12 @@ pub struct End {
     /// Descriptors of regions whose REGION message has not left the state machine.
     announced: HashMap<u16, Arc<OwnedFd>>,
     attached: AttachedStreams,
-    /// Requests that are among many, and when their clients hear that the answer takes its time.
+    /// Requests among many, and when their clients are told that the answer takes longer.
     unanswered: VecDeque<(Timestamp, u32)>,
     alarms: Alarms,
     /// Streams for which something has come.
     stirred: Stirred,
-    /// So much waited to be written that streams waited for room.
+    /// So many bytes have waited to be written that streams waited for room.
     was_crowded: bool,
     unread: Unread,
     /// More messages are about to follow those that are queued, and share their system call.
@@ -137,8 +137,8 @@ pub struct End {
 enum Unread {
     /// The descriptor tells of them.
     Signalled,
-    /// The last read ended before the transport had none: it may have some, of which no event
-    /// tells.
+    /// The last read ended before the transport was empty: messages may be left, and no event tells
+    /// of them.
     Left,
     /// The transport polls for some, and no event tells of them: see [`Connection::wake`].
     Polled,
@@ -175,7 +175,7 @@ impl Unread {
     }
 }
 
-/// What keeps the connection of a client that neither a consumer nor the pool has.
+/// Why a connection is kept that neither a consumer nor the pool holds, at a client.
 enum Kept {
     Nothing,
     /// A stream that its consumer has left: what is done behind its end.

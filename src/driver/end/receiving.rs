@@ -25,8 +25,8 @@ pub struct StreamGpus<'a> {
 }
 
 impl End {
-    /// Whether it can serve another stream: it is not over, and what the server has announced is
-    /// there.
+    /// Whether the connection can serve another stream: it is not over, and has everything that the
+    /// server has announced.
     pub fn is_sound(&mut self) -> bool {
         self.session.closed().is_none()
             && !self.session.is_dismissed()
@@ -72,7 +72,7 @@ impl End {
         if let Some(table) = self.connection.table() {
             table.accept_gpus(gpus.lent);
         }
-        // The I/O thread, which turns a connection of many streams, sleeps on its descriptor.
+        // The I/O thread turns a connection of many streams, and sleeps on its descriptor.
         if !self.session.is_many() {
             self.wake();
         }
@@ -209,7 +209,7 @@ impl End {
     /// connection.
     pub fn receive(&mut self, cause: Cause) -> Result<Option<(u32, Incoming)>> {
         self.session.ensure_open()?;
-        // A message is not moved on its way up, which would take as long as to read it.
+        // A message stays in its place on the way up: to move it would take as long as to read it.
         let mut received = self.connection.receive();
         if matches!(received, Ok(None)) {
             if cause == Cause::Ready && self.readiness().peer_has_died() {
@@ -329,7 +329,7 @@ impl End {
         effects: &mut EndEffects,
     ) -> Result<Option<u64>> {
         if self.is_full() {
-            // What a client says last is of no use without the client.
+            // The last messages of a client are of no use without the client.
             return match self.session.is_server() && self.readiness().has_hung_up() {
                 true => Err(Error::disconnected("the client has closed the connection")),
                 false => Ok(None),
@@ -392,8 +392,8 @@ impl EndEffects {
     }
 }
 
-/// Hands on what the connection `bodies` has brought to the stream, which the connection `stream`
-/// has, and does for it what is to be done. No lock of a connection is held.
+/// Hands on what the connection `bodies` has brought to the stream of the connection `stream`, and
+/// does what the stream asks for. No lock of a connection is held.
 pub fn hand_on_bodies(bodies: &EndLink, stream: &EndLink) {
     let (messages, closed) = bodies.interfere(|end, _| {
         let messages = end.session.first_mut().take_bodies();

@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 use crate::proto::{Headers, StreamInfo, WindowRoom};
 use crate::transport::Traffic;
 
-/// While more bytes than this wait to be written, nothing new is produced: a baseline peer gives no
-/// credit (rule E5). The bytes lie where the producer has them.
+/// Nothing new is produced while more bytes than this wait to be written: a baseline peer gives no
+/// credit (rule E5). The bytes lie in the producer's memory.
 pub(super) const QUEUE_HIGH_WATER_BYTES: u64 = 64 << 20;
 /// The same for memory that was made to be sent, as headers and lists are.
 pub(super) const HELD_HIGH_WATER_BYTES: u64 = 512 << 10;
@@ -77,12 +77,14 @@ impl SendRoom {
     }
 }
 
-/// How far the client of a stream has let it come: batches that it has taken, or sent, buffers that
-/// it has of this side, bytes that wait to be written, and bytes that have come.
+/// What changes when the client of a stream acts: batches that the client has taken, or batches of
+/// the client's own table that the host has read; buffers that the client has not returned; bytes
+/// that wait to be written; bytes that were received.
 pub type Awaited = (u64, usize, u64, u64);
 
 impl End {
-    /// Whether the stream waits for its client, and how far it has come.
+    /// The state of a stream that waits for its client. `None` if the stream does not wait. The
+    /// client has done nothing between two calls that return equal values.
     pub fn awaited(&self, number: u32) -> Option<Awaited> {
         let stream = self.stream(number).ok()?;
         let room = self.room(number);
@@ -90,12 +92,12 @@ impl End {
         let had = stream.host_has_had();
         let batches = had.or_else(|| (!reads_on).then_some(room.taken))?;
         let lent = stream.lent_outstanding();
-        // The bytes of a connection with many streams tell nothing of one.
+        // On a shared connection the bytes belong to all streams.
         let traffic = match self.session.is_many() {
             true => Traffic::default(),
             false => self.connection.traffic(),
         };
-        // Bytes that come bring only a stream of the client's further.
+        // Received bytes are progress only where the client sends a table.
         let received = had.map_or(0, |_| traffic.received);
         Some((batches, lent, traffic.queued, received))
     }
@@ -116,8 +118,8 @@ impl End {
         }
     }
 
-    /// Runs `step` on the sender of a stream and queues what it gives. The peer is told first of
-    /// memory that may be lent. Fails if the stream is over.
+    /// Runs `step` on the sender of a stream and queues its messages. Announces regions before the
+    /// messages that may lend from them. Fails if the stream is over.
     pub fn queue<R>(
         &mut self,
         number: u32,
@@ -248,7 +250,7 @@ impl End {
         }
     }
 
-    /// The client of `watch`'s stream is nobody's concern any more.
+    /// Stops telling `watch` about the client of its stream.
     pub fn forget_watch(&mut self, number: u32, watch: &Arc<ClientWatch>) {
         if let Some(attached) = self.attached.get_mut(number) {
             attached.watch.take_if(|set| Arc::ptr_eq(set, watch));

@@ -208,7 +208,7 @@ impl End {
         let mut soon = self.begins() || self.reads_soon();
         let sends_soon = !effects.is_asked && self.send_outbound(effects);
         self.pump(effects);
-        // Asked last: this turn has written.
+        // Asked last, because this turn may have made room by its writes.
         soon |= sends_soon && !self.is_crowded();
         self.wants_and(soon)
     }
@@ -360,14 +360,14 @@ impl End {
             write: is_flooded || (queued && self.writes == Writes::AtOnce),
             again: match soon {
                 true => Again::Now,
-                // Where the descriptor cannot tell when there is room, time does.
+                // If the descriptor cannot tell when there is room, the time tells.
                 false if is_flooded && !self.readiness().socket => Again::At(clock::after(RETRY)),
                 false => Again::OnEvent,
             },
         }
     }
 
-    /// The peer asks for one thing after the other and does not read the answers.
+    /// Whether the peer asks for one thing after the other and does not read the answers.
     pub(super) fn is_flooded(&self) -> bool {
         if !self.session.is_server() {
             return false;
@@ -389,7 +389,7 @@ impl End {
         !self.session.is_many() && self.session.first().is_full()
     }
 
-    /// The host needs a stream no more.
+    /// The host needs the stream no more.
     pub(super) fn release(&mut self, number: u32) {
         if number > 0 {
             self.attached.remove(number);

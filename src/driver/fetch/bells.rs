@@ -9,8 +9,7 @@ use crate::driver::polling::Poller;
 use crate::transport::Watched;
 
 impl Fetch {
-    /// The connection has another stream, which may read what this one waits for: then `bell`
-    /// rings.
+    /// Makes `bell` ring when the other stream of the connection has read something for this one.
     pub fn share(&mut self, bell: Arc<Bell>) {
         let connection = &mut self.connections.metadata;
         connection.set_bell(Some(Arc::clone(&bell)));
@@ -35,8 +34,8 @@ impl Fetch {
         }
     }
 
-    /// Has a task woken by what comes, instead of a descriptor. `None` where the stream has its
-    /// connection alone, whose descriptor tells.
+    /// Makes new messages wake a task, instead of a descriptor. `None` if the stream has its
+    /// connection alone: then the connection's descriptor tells.
     pub(super) fn wake(&mut self, waker: &Waker) -> Option<&Arc<Bell>> {
         if !self.is_guest() {
             return None;

@@ -74,8 +74,8 @@ impl Fetch {
         Ok(Some(batch))
     }
 
-    /// The first body that shows where the arrays of this stream stay: it lies on `gpu`, or is that
-    /// of a batch and came as bytes.
+    /// Settles where the arrays of this stream stay, by the first body that shows it: a body on
+    /// `gpu`, or the body of a batch that came as bytes.
     fn follow_to(&mut self, gpu: Option<i32>, early: EarlyMessages) -> Result<()> {
         if let (Some(header), Some(ordinal)) = (self.schema(), gpu)
             && self.target != Target::Cuda(ordinal)
@@ -139,7 +139,9 @@ impl Fetch {
                             unsafe { ReceivedBody::on_gpu(buffers, owner, shared, device, None) };
                         (body, Some(ordinal))
                     }
-                    // SAFETY: as above, of host memory, which is written already.
+                    // SAFETY: the transport resolved the spans to memory of the host that `owner`
+                    // keeps mapped. The peer has written it before it sent the list. `shared` says
+                    // whether the peer could still write.
                     None => (unsafe { ReceivedBody::new(buffers, owner, shared) }, None),
                 })
             }

@@ -12,7 +12,7 @@ use crate::driver::turning::Turner;
 use crate::error::Error;
 use crate::proto::{IncomingStream, Rest};
 
-/// How long a server that has no reason to be silent is waited for (rule R5).
+/// How long to wait for a server that has no reason to be silent (rule R5).
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What becomes of connections once nothing of a stream is under way on them.
@@ -39,7 +39,8 @@ pub(super) fn leave(mut connections: Connections, home: Home) {
     if let Some(data) = &mut connections.data {
         is_cut |= data.step(|end, _| end.leave_bodies(stream, over()));
     }
-    // Nobody may turn a connection any more that was cut meanwhile, and each keeps the stream.
+    // A connection that was cut meanwhile is not turned any more, but keeps the stream: end it
+    // here.
     if is_cut {
         over()();
     }
@@ -54,7 +55,7 @@ fn end(links: &Sides<Arc<EndLink>>, home: Home) {
     for link in links.iter() {
         link.interfere(|end, _| end.end_receiving(0));
     }
-    // A thread that has one meanwhile keeps it.
+    // If another thread has the connection meanwhile, that thread keeps it.
     let data = links.data.as_ref().map(|link| link.acquire());
     if let Some(metadata) = links.metadata.acquire()
         && data.as_ref().is_none_or(Option::is_some)

@@ -51,8 +51,8 @@ impl Fetch {
         self.connections.map(|it| Arc::clone(it.link()))
     }
 
-    /// Whether a guest may find something, or the schema is there. What the bell rang for until now
-    /// is found.
+    /// Whether a guest may find something, or the schema is there. A ring that came before this
+    /// look is answered by it.
     pub(super) fn has_news(&self) -> bool {
         self.silence();
         let number = self.number();

@@ -93,11 +93,11 @@ pub struct Fetch {
     /// How long to look for messages before sleeping.
     spin: Duration,
     looks: Looks,
-    /// Rings when something may have come that this thread does not read: the connection's other
-    /// stream has, of an exchange, or the I/O thread, of a guest.
+    /// Rings when another thread has read something for this stream: the connection's other stream,
+    /// in an exchange, or the I/O thread, for a guest.
     bell: Option<Arc<Bell>>,
-    /// Why the connections are looked at next. [`Cause::Ready`]: a server's process has ended. What
-    /// it left is read, and then no more is waited for.
+    /// Why the connections are looked at next. [`Cause::Ready`]: a server's process has ended. Its
+    /// last messages are read, and then nothing is waited for.
     cause: Cause,
     stats: StreamStats,
     /// Why the stream is over, when it did not end well.
@@ -157,8 +157,8 @@ impl Fetch {
         Ok(fetch)
     }
 
-    /// Whether the connection carries many streams, which it then does: the stream becomes a guest.
-    /// Waits for the server's first word.
+    /// Waits for the server's first word, which says whether the connection carries many streams.
+    /// If it does, the stream becomes a guest.
     ///
     /// # Errors
     ///
@@ -188,7 +188,7 @@ impl Fetch {
             self.become_guest();
             return Ok(Some(true));
         }
-        // A refusal says nothing of the server's streams.
+        // A refusal does not say whether the server takes many streams.
         self.check()?;
         if self.stream(IncomingStream::is_answered) {
             let metadata = &mut self.connections.metadata;
@@ -461,8 +461,8 @@ impl Fetch {
         if here > 0 || self.failed.is_some() || self.has_all() {
             return here;
         }
-        // The caller may wait for something else meanwhile, and this alone tells of the end of the
-        // connection.
+        // The caller may wait for something else meanwhile. Then only the descriptor tells of the
+        // end of the connection.
         self.doze();
         self.look(Look::Count);
         self.stream(IncomingStream::batches_here)
@@ -486,7 +486,7 @@ impl Fetch {
                 home(self.connections);
             }
             Rest::Unusable => left::close(&self.links()),
-            // What makes arrays is dropped on this thread: that waits for work on a GPU.
+            // The decoder is dropped on this thread, because the drop waits for work on a GPU.
             Rest::More | Rest::Late => left::leave(self.connections, Box::new(home)),
         }
     }

@@ -180,8 +180,8 @@ impl Record {
         }
     }
 
-    /// Warns where a client's table was not taken by a fault of the host. The stream of an exchange
-    /// has an account for that.
+    /// Warns if a client's table was not taken by a fault of the host. In an exchange the account
+    /// of the stream warns.
     pub fn warn_of_taker(&self, status: i32, text: &str) {
         let is_of_client = matches!(
             Status::from_code(status),

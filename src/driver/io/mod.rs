@@ -120,8 +120,8 @@ impl IoThread {
         self.handle.reactor.spin
     }
 
-    /// The number of the thread's connections that have a holder. While there is one, the thread
-    /// does not spin: the holder may need its processor.
+    /// The number of the thread's connections that have a holder. If there is one, the thread does
+    /// not spin, because the holder may need its processor.
     pub fn holders(&self) -> &AtomicUsize {
         &self.handle.reactor.holders
     }
@@ -244,7 +244,7 @@ impl Reactor {
             return Ok(());
         }
         self.is_asleep.store(true, Ordering::SeqCst);
-        // A call before the store wakes nobody.
+        // A call that came before the store has woken nobody.
         let waited = match is_called() {
             true => ask(Some(&now)),
             false => ask(None),

@@ -15,8 +15,8 @@ use super::source::Source;
 use crate::driver::clock;
 use crate::proto::Timestamp;
 
-/// So many timers may be those of sources that are gone. A source takes memory as long as its timer
-/// is here, and clients that come and go leave one each.
+/// So many timers of dropped sources are tolerated. Each keeps the memory of its source, and every
+/// client that goes leaves one.
 const LEAST_SWEPT: usize = 256;
 
 /// Timers, and an alarm that goes off with the first of them.

@@ -36,7 +36,7 @@ impl Production {
         self.wait_until(deadline, |this| {
             found = this.progress(&mut find);
             if found.is_none() {
-                // An answer counts, also that of a connection that has ended behind it.
+                // An answer counts even if the connection has ended after it.
                 this.advance()?;
                 for outlet in &this.outlets {
                     outlet.room.ensure_streaming()?;
@@ -47,8 +47,9 @@ impl Production {
         found.ok_or_else(|| crate::error::Error::timeout("the server has not answered"))
     }
 
-    /// Whether the connection of a stream that was asked for first carries many streams, which it
-    /// then does: the stream becomes a guest. Waits for the server's first word.
+    /// Waits for the server's first word, which says whether the connection carries many streams.
+    /// If it does, the stream becomes a guest. For a stream that was asked for first on its
+    /// connection.
     ///
     /// # Errors
     ///
@@ -69,7 +70,7 @@ impl Production {
             Ok(is_many || is_heard)
         })?;
         for outlet in self.outlets.iter().filter(|_| !is_many) {
-            // A refusal says nothing of the server's streams.
+            // A refusal does not say whether the server takes many streams.
             outlet.room.ensure_streaming()?;
         }
         let first = self.outlets.first_mut();

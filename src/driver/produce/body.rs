@@ -106,8 +106,8 @@ impl Placer {
     }
 
     /// Places `message`, if the client's credit has a place for it (rule E5). Returns the bytes
-    /// that this cost; `None`: there is no place. `owner` keeps the producer's memory alive, which
-    /// gave the message at the time `given`, if it is timed.
+    /// that this cost; `None`: there is no place. `owner` keeps the producer's memory alive.
+    /// `given` is the time when the producer gave the message, if it is timed.
     pub(super) fn place(
         &mut self,
         room: &SendRoom,
@@ -199,13 +199,13 @@ impl Placer {
         }
     }
 
-    /// The message that waits is not sent. What was announced with it is: later leases count on
-    /// that.
+    /// Drops the message that waits. Its announcements are sent all the same, because later leases
+    /// count on them.
     pub(super) fn give_up(&mut self, served: &mut End, effects: &mut EndEffects) {
         if let Some(ready) = self.waiting.take().and_then(|placed| placed.ready) {
             let announce =
                 |sender: &mut OutSender| sender.announce_ready(ready.event, &ready.handle);
-            // A connection that is over has nobody to tell.
+            // If the connection is over, there is nobody to tell.
             let _ = served.queue(self.number, announce, effects);
         }
     }
@@ -283,7 +283,7 @@ impl Placer {
 }
 
 fn count(counter: &AtomicU64, more: u64) {
-    // Most ways have no bytes of a batch, and a lock of the cache line costs time.
+    // Most streams use few of the ways. An atomic addition of zero would cost time, too.
     if more > 0 {
         counter.fetch_add(more, Ordering::Relaxed);
     }

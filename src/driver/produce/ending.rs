@@ -82,7 +82,7 @@ impl Production {
         }
     }
 
-    /// Logs why the stream ends: where its client has gone, that is why.
+    /// Logs why the stream ends. If its client has gone, that is the reason.
     fn log_failure(&mut self, status: i32, text: &str) {
         let Some(account) = self.account.take() else {
             return;
@@ -101,7 +101,7 @@ impl Production {
 impl Drop for Production {
     fn drop(&mut self) {
         self.stream.outlets.lock().absent = None;
-        // Also to parts that joined a moment ago, or that an early end has not reached.
+        // Tells also the parts that joined a moment ago, and parts that the end has not reached.
         let text = "the producer ended without finishing the stream";
         self.fail(Status::Provider.code(), text);
         self.let_go();

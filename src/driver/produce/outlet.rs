@@ -66,8 +66,8 @@ impl Outlet {
         self.refresh_room();
     }
 
-    /// One turn of the connection, also behind the end: credit says then whether the other part is
-    /// needed. This thread releases what comes back, where it may.
+    /// One turn of the connection. After the end it is turned too: credit says then whether the
+    /// other part is needed. Arrays that come back are released on this thread, where it may do so.
     pub(super) fn turn(&mut self, cause: Cause) {
         if self.turner.as_ref().is_some_and(Turner::is_guest) {
             // The I/O thread turns it.
@@ -195,7 +195,7 @@ impl Outlet {
         })
     }
 
-    /// Ends the stream with an error, unless it has ended. Nobody is told who has gone.
+    /// Ends the stream with an error, unless it has ended. A client that has gone is not told.
     pub(super) fn fail(&mut self, status: i32, text: &str) {
         if !std::mem::replace(&mut self.done, true) {
             let _ = self.step(|placer, _, served, effects| {

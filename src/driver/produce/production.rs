@@ -196,7 +196,8 @@ impl Production {
             }
             self.poller = Some(poller);
             if comes_back {
-                // The host turns the connections again when the descriptor tells: nobody stands in.
+                // The host turns the connections again when the descriptor tells, so the I/O thread
+                // need not stand in.
                 return outcome;
             }
         }
@@ -217,7 +218,7 @@ impl Production {
                 return Ok(());
             }
             let bell = self.set_bell();
-            // A host without time may come because its descriptor told of room to write.
+            // A call without time may come because the descriptor told of room to write.
             self.turn(match has_time {
                 true => Cause::Look,
                 false => Cause::Woken,
@@ -232,7 +233,7 @@ impl Production {
         }
     }
 
-    /// Whether the I/O thread reads what the peer says, so that to look finds nothing.
+    /// Whether the I/O thread reads the peer's messages, so that looking is of no use.
     fn is_guest(&self) -> bool {
         self.present()
             .any(|outlet| outlet.turner.as_ref().is_some_and(Turner::is_guest))

@@ -58,7 +58,7 @@ impl Publication {
         })
     }
 
-    /// Counts the rows of a batch, of which the other part of the stream counts none.
+    /// Counts the rows of a batch. In a stream with two parts only one of them counts.
     fn count_read(&self, rows: u64) {
         if self.placer.role != Role::Metadata {
             self.placer.options.counting.counters().read(rows);

@@ -147,8 +147,8 @@ impl Production {
         Ok(())
     }
 
-    /// Fails where the consumer has gone, or has cancelled, or the host has given up: nothing is
-    /// sent, which would tell.
+    /// Fails if the consumer has gone or has cancelled, or if the host has given up. Needed where
+    /// no batch is sent: otherwise the failed send reports it.
     fn ensure_streaming(&mut self) -> Result<()> {
         if self.stream.is_given_up() {
             return Err(given_up());

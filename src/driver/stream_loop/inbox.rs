@@ -119,7 +119,7 @@ pub struct Caller<S: LoopStream> {
     has_called: AtomicBool,
 }
 
-/// For bells, which ring once: a call while the thread goes on with the stream is kept.
+/// For bells, which ring once until they are silent: a call during the stream's own step is kept.
 impl<S: LoopStream> Wake for Caller<S> {
     fn wake(self: Arc<Self>) {
         if let Some(inbox) = self.inbox.upgrade() {

@@ -55,9 +55,9 @@ impl Guests {
         }
     }
 
-    /// The bells of those for whom something has changed, of streams that have news.
+    /// The bells of the guests whose streams have changed and have news.
     pub(super) fn bells(&self, stirred: &Stirred, has_news: impl Fn(u32) -> bool) -> Bells {
-        // Who is about to look sees the change.
+        // A guest that is about to look sees the change by itself.
         let bell = |guest: &Guest| guest.bell.clone().filter(|bell| !bell.has_rung());
         if stirred.all {
             let guests = self.0.iter().filter(|(number, _)| has_news(**number));

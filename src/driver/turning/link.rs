@@ -350,7 +350,7 @@ impl<T: Turn> Link<T> {
         let (readable, writable) = wants.events(socket);
         flags.set(EventFlags::IN, readable);
         flags.set(EventFlags::OUT, writable);
-        // Who reads nothing hears of the peer's end all the same.
+        // An owner that reads nothing is told of the peer's end all the same.
         flags.set(EventFlags::RDHUP, socket && flags.is_empty());
         flags
     }
@@ -431,7 +431,7 @@ impl<T: Turn> Source for Link<T> {
     }
 
     fn timer(&self) {
-        // First, so that what is due from now on sets a timer of its own. A later time stays.
+        // First, so that work that becomes due later sets a timer of its own. A later time stays.
         let now = clock::now().as_nanos();
         let due = |at| (at <= now).then_some(NEVER);
         let _ = (self.timer).fetch_update(Ordering::AcqRel, Ordering::Relaxed, due);

@@ -91,12 +91,12 @@ pub trait Turn: Send + Sized + 'static {
     /// Whether the connection is over.
     fn is_over(&self) -> bool;
 
-    /// The streams whose tokens a change of the state concerns, since the last call.
+    /// The streams that have changed since the last call: their tokens are told.
     fn take_stirred(&mut self) -> Stirred {
         Stirred::default()
     }
 
-    /// Whether what has changed of a stream concerns who waits for it.
+    /// Whether a change of the stream is news for its guest.
     fn has_news(&self, number: u32) -> bool {
         let _ = number;
         true
@@ -110,7 +110,7 @@ pub trait Turn: Send + Sized + 'static {
     /// The I/O thread turns the connection soon: what a step queues until then, it writes.
     fn leave_writes(&mut self) {}
 
-    /// Says what waits, before the connection is dropped that nothing needs.
+    /// Sends what waits, before a connection that nothing needs is dropped.
     fn let_go(&mut self);
 
     /// Does the effects of a turn. No lock of a connection is held.

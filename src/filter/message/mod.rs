@@ -90,7 +90,7 @@ pub(in crate::filter) struct ExpressionReference {
 
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::filter) struct NamedStruct {
-    /// Names of all fields, those of a struct's fields right behind its own.
+    /// Names of all fields. The names of a struct's fields come right after its own.
     #[prost(string, repeated, tag = "1")]
     pub(in crate::filter) names: Vec<String>,
     #[prost(message, optional, tag = "2")]

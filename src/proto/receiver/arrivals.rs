@@ -1,4 +1,4 @@
-//! Counts the bodies of a stream, also those that come when nobody wants them (rule S3).
+//! Counts the bodies of a stream, even those that nobody wants (rule S3).
 
 /// The bodies that have come, and those that will.
 #[derive(Debug, Default)]

@@ -1,10 +1,10 @@
-//! Bounds on what one message of a peer, and those that wait for the consumer, may take.
+//! Bounds on the memory of one message of a peer, and of messages that wait for the consumer.
 
 use super::Receiver;
 use crate::error::Error;
 use crate::proto::{Header, HeaderKind};
 
-/// What a message that waits for the consumer takes beside the bytes of its header and its body.
+/// Memory of a message that waits for the consumer, beside the bytes of its header and body.
 const EACH: u64 = 256;
 
 /// Limits for messages, which the driver knows once it knows the peer.

@@ -195,8 +195,8 @@ impl<B> Receiver<B> {
         Ok(())
     }
 
-    /// Nothing comes behind what has come: an ERROR or ABORT that counts more messages counts those
-    /// that are here.
+    /// Notes that nothing comes after the messages that are here: an ERROR or ABORT that counts
+    /// more of them counts only these.
     pub fn ends_here(&mut self) {
         self.lower_stop(self.window.base());
         self.settle();

@@ -1,10 +1,10 @@
-//! What a receiver has for its consumer, and what it still reads.
+//! The messages that a receiver has for its consumer, and what it still reads.
 
 use super::{Body, Message, Receiver, Side, StreamEnd};
 use crate::proto::HeaderKind;
 use crate::proto::receiver::ReceiverState;
 
-/// Most messages that wait for a consumer in whose place another reads.
+/// Most messages that are read for a consumer while another thread reads in its place.
 const MOST_WAITING: usize = 1024;
 
 /// Whether the consumer may take the message. The answer of its connection tells how a lent body
@@ -31,7 +31,7 @@ impl<B> Receiver<B> {
                     || (headers_ahead < far && u64::from(headers_ahead) <= window.batches)
             }
             (Side::Data, _) => {
-                // The answer may come behind the bodies that wait for it.
+                // The answer may come after the bodies that wait for it.
                 self.data.as_ref().is_some_and(StreamEnd::is_unanswered)
                     || awaits_body
                     || (bodies_ahead < far
@@ -53,7 +53,7 @@ impl<B> Receiver<B> {
         next.is_some_and(|message| !may_take(&self.data, message))
     }
 
-    /// Whether so much waits for the consumer that nobody reads on in its place (rule Q11).
+    /// Whether so many messages wait for the consumer that no thread reads in its place (rule Q11).
     pub fn is_full(&self) -> bool {
         self.ready.len() >= MOST_WAITING || self.credit.is_used_up() || self.bounds.is_half_full()
     }

@@ -1,15 +1,15 @@
-//! Messages that nobody reads yet: their stream has not begun (rules Q3, Q11), or another session
-//! has it.
+//! Messages that nobody reads yet: either their stream has not begun (rules Q3, Q11), or the stream
+//! belongs to another session.
 
 use std::collections::VecDeque;
 
 use super::StreamMessage;
 use crate::proto::Bytes;
 
-/// Most messages.
+/// Most messages that are kept.
 const MOST_EARLY: usize = 1024;
 
-/// Most bytes of messages that are no bodies, and one message more.
+/// Most bytes of messages other than bodies. One message more is kept.
 const MOST_EARLY_BYTES: u64 = 64 << 20;
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl<B> EarlyMessages<B> {
         self.messages.len()
     }
 
-    /// Whether so much waits that nothing more is read (rule Q11).
+    /// Whether the kept messages are so many that nothing more is read (rule Q11).
     pub(super) fn is_full(&self) -> bool {
         self.body_bytes > self.body_limit
             || self.other_bytes > MOST_EARLY_BYTES

@@ -11,26 +11,26 @@ use crate::proto::{
 /// Most messages that may overtake a request: the schema, and an ABORT.
 const MOST_OVERTAKING: usize = 4;
 
-/// A longer schema is read anew for each stream, so that a connection without one keeps little
-/// memory.
+/// Longest schema that is kept. A longer one is read again for each stream, so that a connection
+/// between streams keeps little memory.
 const MOST_SCHEMA_BYTES: usize = 16 << 10;
 
 /// The direction in which the peer sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InboundState {
-    /// A server of which no client has wanted to send.
+    /// A server, whose clients have not asked to send.
     Never,
     /// Between streams.
     Idle,
-    /// A server's host decides about a stream that the client may begin to send meanwhile.
+    /// The host of a server decides about a stream. The client may begin to send it meanwhile.
     Undecided,
     /// A stream comes in.
     Open,
-    /// The bodies come in of a stream that another session has (rule U3).
+    /// Bodies come in for a stream of another session (rule U3).
     Bodies,
-    /// The same, but they are thrown away.
+    /// Bodies come in for a stream of another session, and are thrown away.
     Discarding,
-    /// No stream comes after the last one, of which the rest is thrown away.
+    /// No further stream comes. The rest of the last one is thrown away.
     Retired,
 }
 
@@ -41,7 +41,7 @@ impl<P, K, B> SessionStream<P, K, B> {
         self.inbound = InboundState::Undecided;
     }
 
-    /// A stream comes in. It gets what has come of it before.
+    /// A stream comes in. It gets its messages that have come before.
     ///
     /// # Errors
     ///
@@ -62,8 +62,8 @@ impl<P, K, B> SessionStream<P, K, B> {
                 && self.is_server()
                 && self.sender.mark() == Some(*stream)
             {
-                // It may have overtaken the request, before which the sender knew no stream. The
-                // same message twice changes nothing.
+                // The message may have overtaken the request, when the sender did not know the
+                // stream. To handle it twice changes nothing.
                 let _ = self.sender.handle(abort);
                 self.events.push_back(SessionEvent::Lost);
             }
@@ -71,21 +71,21 @@ impl<P, K, B> SessionStream<P, K, B> {
         })
     }
 
-    /// The bodies come in of a stream that another session has. Of them `most_bytes` are kept until
+    /// Bodies come in for a stream of another session. At most `most_bytes` of them are kept until
     /// [`take_bodies`](Self::take_bodies).
     pub fn begin_bodies(&mut self, most_bytes: u64) {
         self.inbound = InboundState::Bodies;
         self.early.body_limit = most_bytes;
     }
 
-    /// The consumer of the bodies has left: those that are not announced are thrown away.
+    /// The consumer of the bodies has left: bodies that are not announced are thrown away.
     pub fn discard_bodies(&mut self) {
         if self.inbound == InboundState::Bodies {
             self.inbound = InboundState::Discarding;
         }
     }
 
-    /// What has come for the stream whose bodies come here.
+    /// The messages that have come for the stream of the other session.
     pub fn take_bodies(&mut self) -> VecDeque<StreamMessage<Bytes, B>> {
         self.early.take()
     }
@@ -117,7 +117,7 @@ impl<P, K, B> SessionStream<P, K, B> {
 
     /// Everything of a stream has come, or nothing more comes.
     pub fn end_receiving(&mut self) {
-        // Messages behind a request that waits are of the next stream.
+        // Messages that come after a request that waits belong to the next stream.
         if !self.has_waiting() {
             self.early.take();
         }
@@ -181,9 +181,9 @@ impl<P, K, B> SessionStream<P, K, B> {
         self.early.is_full() || (self.incoming.as_ref()).is_some_and(|stream| stream.is_full())
     }
 
-    /// Takes a message of the stream that comes in: hands it to the stream, or keeps it while the
-    /// host decides about the stream, or since the message has overtaken the request (rule Q3). A
-    /// retired connection throws it away.
+    /// Takes a message of the stream that comes in, and hands it to the stream. Keeps it if the
+    /// host has not decided about the stream, or if the message has overtaken the request (rule
+    /// Q3). A retired connection throws it away.
     ///
     /// # Errors
     ///
@@ -200,8 +200,8 @@ impl<P, K, B> SessionStream<P, K, B> {
                 self.drop_message(&message);
                 Ok(())
             }
-            // A message behind a request is of the request's stream, also where the host has not
-            // ended the stream before.
+            // A message after a request belongs to the stream of the request, even if the host has
+            // not ended the stream before.
             _ if self.has_waiting() => {
                 self.early.push(message, bytes);
                 Ok(())
@@ -225,8 +225,9 @@ impl<P, K, B> SessionStream<P, K, B> {
         }
     }
 
-    /// Fails if more has come of a stream than its host may leave unread before it decides. Rule S3:
-    /// a connection with many streams is read whatever one host does.
+    /// Fails if the peer has sent more of a stream than its host may leave unread before it
+    /// decides. Does not apply to a connection with many streams, which is read whatever one host
+    /// does (rule S3).
     pub(super) fn ensure_not_ahead(&self) -> Result<()> {
         match self.early.is_full() {
             // Rule Q3.
@@ -270,7 +271,7 @@ impl<P, K, B> SessionStream<P, K, B> {
             // Rule Q10.
             self.sender.incoming_over();
         }
-        // Nobody answers for a stream of the server's own, which would wait for credit.
+        // Nobody answers for a stream of the server's own, so it would wait for credit for ever.
         if is_server
             && self.sender.state() == SenderState::Streaming
             && stream.is_peer_at_fault()

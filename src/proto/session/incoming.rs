@@ -11,8 +11,8 @@ use crate::proto::{
     ReceiverEvent, ReceiverState, ReceiverTransmit, Return, Side, StreamInfo, Timestamp, body_tag,
 };
 
-/// How many messages a peer may send of a stream that its consumer has left. The peer hears of that
-/// by CANCEL, so that an honest one sends hardly more than is on its way.
+/// How many messages a peer may send of a stream after its consumer has left. CANCEL tells the
+/// peer, so an honest peer sends hardly more than is already on its way.
 const MOST_LEFT: usize = 1 << 20;
 
 /// What is still to come of a stream.
@@ -22,15 +22,15 @@ pub enum Rest {
     More,
     /// Nothing: the peer has said its last word, and the connection can serve another stream.
     Nothing,
-    /// Nothing that somebody waits for: a client has said its last word before all of its messages
-    /// came, on a connection that keeps no order.
+    /// Nothing that anybody waits for: a client has said its last word before all of its messages
+    /// came, on a connection without order.
     Late,
     /// The connection is over, or can serve no other stream: the peer broke a rule, or messages of
     /// this stream could come between those of the next.
     Unusable,
 }
 
-/// What the connection of the bodies is to do, where a stream has one of its own (rule U3).
+/// Work for the connection of the bodies, if a stream has a separate one (rule U3).
 #[derive(Debug, PartialEq, Eq)]
 pub enum BodiesWork {
     /// Send a request.
@@ -185,7 +185,7 @@ impl<B> IncomingStream<B> {
         }
     }
 
-    /// The next thing to do on the connection of the bodies, where that is this one.
+    /// The next thing to do on the connection of the bodies, if that is this one.
     pub fn poll_event(&mut self) -> Option<BodiesWork> {
         while let Some(event) = self.receiver.poll_event() {
             match event {
@@ -223,7 +223,7 @@ impl<B> IncomingStream<B> {
         self.left.is_some() || !self.of_bodies.is_empty() || self.receiver.has_output()
     }
 
-    /// What the connection of the bodies is to do, where that is another one.
+    /// Work for the connection of the bodies, if that is another one.
     pub fn take_bodies_work(&mut self) -> VecDeque<BodiesWork> {
         std::mem::take(&mut self.of_bodies)
     }
@@ -340,8 +340,8 @@ impl<B> IncomingStream<B> {
         self.receiver.cancel();
     }
 
-    /// The consumer has left: the rest is read and thrown away. A peer that is silent for as long
-    /// as its stall timeout, or `patience` if there is none, is not waited for.
+    /// The consumer has left: the rest is read and thrown away. A peer that is silent for its stall
+    /// timeout, or for `patience` if it has none, is not waited for any more.
     pub fn leave(&mut self, now: Timestamp, patience: Duration) {
         self.left = Some(Left {
             heard: now,
@@ -352,8 +352,8 @@ impl<B> IncomingStream<B> {
         });
     }
 
-    /// The same of a stream that shares its connection with others, whose rest is waited for unless
-    /// the peer broke a rule.
+    /// [`leave`](Self::leave) for a stream that shares its connection. Its rest is waited for,
+    /// unless the peer broke a rule.
     pub fn leave_one(&mut self, now: Timestamp, patience: Duration) {
         self.leave(now, patience);
         if let Some(left) = &mut self.left {
@@ -361,7 +361,7 @@ impl<B> IncomingStream<B> {
         }
     }
 
-    /// Whether a stream that its consumer has left is over, once.
+    /// Whether a stream that its consumer has left is over. True once.
     pub fn has_just_ended(&mut self) -> bool {
         if self.left.as_ref().is_none_or(|left| left.is_told) || self.rest() == Rest::More {
             return false;
@@ -375,7 +375,7 @@ impl<B> IncomingStream<B> {
         Some(left.heard.saturating_add(left.patience))
     }
 
-    /// How long the peer has been silent, if that is too long, once.
+    /// How long the peer has been silent, if that is too long. `Some` once.
     pub fn take_silence(&mut self, now: Timestamp) -> Option<Duration> {
         self.silent_at().filter(|at| *at <= now)?;
         let left = self.left.as_mut()?;
@@ -394,20 +394,21 @@ impl<B> IncomingStream<B> {
         }
         let is_one_of_many = (self.left.as_ref()).is_some_and(|left| left.is_one_of_many);
         let is_unusable = match self.is_of_client() || is_one_of_many {
-            // It is waited for, so that it reads the server's last word.
+            // The peer is waited for, so that the server's last word is read.
             true => self.is_peer_at_fault(),
             false => !self.is_ordered || (self.state() == ReceiverState::Failed && !is_last),
         };
         match (is_unusable, is_last) {
             (true, _) => Rest::Unusable,
-            // Rule S3: bodies of a number that has ended would be of no stream.
+            // Rule S3: later bodies under this number would belong to no stream.
             (false, true) if is_one_of_many && !self.receiver.has_all_bodies() => Rest::More,
             (false, true) => Rest::Late,
             (false, false) => Rest::More,
         }
     }
 
-    /// Whether the peer has said its last word, of which nothing more follows on this connection.
+    /// Whether the peer has said its last word, and nothing more of the stream follows on this
+    /// connection.
     pub fn is_over_on_wire(&self) -> bool {
         self.receiver.is_over_on_wire()
     }
@@ -415,7 +416,7 @@ impl<B> IncomingStream<B> {
     /// Whether more is to be read from a connection.
     pub fn may_read(&self, side: Side) -> bool {
         match self.state() {
-            // The answer that lent bodies wait for may be behind them.
+            // The answer that says how lent bodies go back may come after them.
             ReceiverState::Ended => {
                 side == Side::Data && self.receiver.is_held_up() && self.receiver.may_read(side)
             }

@@ -12,8 +12,8 @@ use crate::proto::{
 const ASKS_FOR_MANY: u64 = FEATURE_STREAMS | FEATURE_RETURN;
 
 impl<P, K, B> Session<P, K, B> {
-    /// At a server: takes up to `limit` streams at once of a client that asks for many. At a
-    /// client, whose first request asks for many: has up to `limit` of them, and no more than the
+    /// At a server: takes up to `limit` streams at once from a client that asks for many. At a
+    /// client, whose first request asks for many: opens up to `limit` of them, and no more than the
     /// server takes.
     pub fn offer_streams(&mut self, limit: u32) {
         if limit > 1 && self.streams.limit == StreamLimit::One {
@@ -58,8 +58,7 @@ impl<P, K, B> Session<P, K, B> {
         all.map(SessionStream::lent_outstanding).sum()
     }
 
-    /// Whether the connection is of use to somebody though no stream runs: see
-    /// [`SessionStream::is_needed`].
+    /// Whether the connection is needed although no stream runs: see [`SessionStream::is_needed`].
     pub fn is_needed(&self) -> bool {
         self.streams.all().any(SessionStream::is_needed)
     }
@@ -125,8 +124,8 @@ impl<P, K, B> Session<P, K, B> {
         Ok(self.streams.open())
     }
 
-    /// The host needs a stream no more. The stream goes with the last word of both sides, and the
-    /// last lent body.
+    /// The host needs a stream no more. The stream ends with the last word of both sides and the
+    /// return of the last lent body.
     pub fn release(&mut self, number: u32) {
         self.streams.release(number);
     }
@@ -148,7 +147,7 @@ impl<P, K, B> Session<P, K, B> {
                 && role == Role::Both
                 // READY names a message, and no stream.
                 && request.gpus.is_empty();
-            // The first request decides: a stream that has the connection alone keeps it so.
+            // The first request decides. A stream that has the connection alone keeps it alone.
             self.streams.limit = match asks_for_many {
                 true => StreamLimit::Many(limit),
                 false => StreamLimit::One,
@@ -197,8 +196,8 @@ impl<P, K, B> Session<P, K, B> {
                 self.streams.limit = StreamLimit::Many(limit.min(most));
                 Ok(())
             }
-            // The answer to the first request has overtaken it. The two sides would not number
-            // their next stream alike.
+            // The answer to the first request has overtaken STREAMS. The two sides would give their
+            // next streams different numbers.
             StreamLimit::One if !self.streams.is_ordered => {
                 self.role = SessionRole::Client { is_dismissed: true };
                 Ok(())

@@ -1,6 +1,6 @@
-//! What one end of a connection knows of the protocol.
+//! The protocol at one end of a connection.
 //!
-//! A [`Session`] decides where each message belongs that arrives: to the connection, or to a
+//! A [`Session`] decides to whom each message belongs: to the connection, or to a
 //! [`SessionStream`]. The connection has the regions, the times, and the server's dismissal. A
 //! stream has the request, what this end sends, [what the peer sends](IncomingStream), and the
 //! messages that come before their stream begins.
@@ -146,7 +146,7 @@ pub enum SessionEvent<K> {
     /// At a server: a request has come. Begin the stream, refuse the request, or
     /// [put it back](SessionStream::put_back).
     Requested(Box<ArrivedRequest>),
-    /// Nobody waits any more for the stream that this end sends.
+    /// Nobody waits for the stream that this end sends.
     Lost,
     /// The peer has returned every span of a lend.
     Freed(K),
@@ -168,7 +168,7 @@ pub enum SessionEvent<K> {
     Bodies(BodiesWork),
     /// A stream that its consumer has left is over.
     LeftOver,
-    /// The peer has been silent for so long about a stream that its consumer has left.
+    /// The peer has been silent for this time about a stream that its consumer has left.
     Silent(Duration),
 }
 
@@ -265,7 +265,7 @@ impl<P, K, B> Session<P, K, B> {
                 if self.streams.keep_early_cancel(number, &control)? {
                     return Ok(Handled::Done);
                 }
-                // What the peer was lent outlives the stream.
+                // Memory that the peer was lent outlives the stream.
                 let is_late =
                     self.streams.is_late(number) && !matches!(control, Control::Return { .. });
                 match self.streams.at(number)?.filter(|_| !is_late) {
@@ -316,7 +316,7 @@ impl<P, K, B> Session<P, K, B> {
                     | Control::Abort { .. }
             ),
             StreamMessage::Metadata(_) => false,
-            // The end of the stream has waited for each.
+            // The end of the stream has waited for all messages of these kinds.
             StreamMessage::Tagged { .. } | StreamMessage::Body { .. } => return Err(ended(number)),
         };
         match may_be_late || !self.streams.is_ordered {
@@ -433,7 +433,7 @@ impl<P, K, B> Session<P, K, B> {
         let is_first = server.dismissed_at.is_none();
         let since = *server.dismissed_at.get_or_insert(now);
         if is_first {
-            // It fails where the connection is over, and where the client knows no such message.
+            // Fails if the connection is over, or if the client does not know the message.
             let _ = self.go_away();
         }
         since

@@ -7,10 +7,10 @@ use super::{SessionEvent, SessionStream};
 use crate::error::{Error, Result, Status};
 use crate::proto::{Headers, Request, SenderEvent};
 
-/// Most results that wait for the host of a client; older ones, which later ones cover, go first.
+/// Most results that wait for a client's host. The oldest go first, because later ones cover them.
 pub(super) const MOST_RESULTS: usize = 1024;
 
-/// How far a stream has come that this client sends, by the server's put.
+/// The progress of the stream that this client sends, by the server's answers.
 #[derive(Debug, Default)]
 pub struct PutProgress {
     /// What the server has said last of the request.
@@ -65,7 +65,7 @@ impl<P, K, B> SessionStream<P, K, B> {
         self.sender.ask(request)
     }
 
-    /// How far the stream has come that this client has asked for last.
+    /// The progress of the stream that this client has asked for last.
     pub fn put(&self) -> Option<&PutProgress> {
         match &self.role {
             StreamRole::Client(put) => put.as_deref(),

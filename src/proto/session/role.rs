@@ -23,7 +23,7 @@ pub(super) enum SessionRole {
 pub(super) struct ServerRole {
     /// What the connection does without a request.
     pub(super) quiet: Wait,
-    /// When the client was first given the time to read what was said last, at a stop.
+    /// When the client was first given time to read the server's last messages, at a stop.
     pub(super) dismissed_at: Option<Timestamp>,
     /// The client was told that the server takes no further request (GOAWAY).
     pub(super) is_going: bool,
@@ -32,7 +32,7 @@ pub(super) struct ServerRole {
 /// What a stream has at one end only.
 #[derive(Debug)]
 pub(super) enum StreamRole {
-    /// How the stream goes that this client has asked the server to take last.
+    /// The progress of the stream that this client has asked the server to take last.
     Client(Option<Box<PutProgress>>),
     Server(ServedStream),
 }
@@ -44,7 +44,7 @@ pub(super) struct ServedStream {
     waiting: Option<Box<ArrivedRequest>>,
     /// The client has heard that its request was read.
     pub(super) is_pending_said: bool,
-    /// The host waits for more of the client's stream, and has had so many batches.
+    /// Set while the host waits for more of the client's stream: the batches that it has had.
     host_has_had: Option<u64>,
 }
 

@@ -19,7 +19,7 @@ use crate::proto::{
 pub struct SessionStream<P, K, B> {
     pub(super) role: StreamRole,
     pub(super) sender: Sender<P, K>,
-    /// The client has cancelled the stream that was asked for last. Longer than in the sender,
+    /// The client has cancelled the stream that was asked for last. Kept longer than by the sender,
     /// which forgets a stream with its last word.
     pub(super) is_cancelled: bool,
     /// Messages of the transport keep their order.
@@ -27,7 +27,7 @@ pub struct SessionStream<P, K, B> {
     pub(super) inbound: InboundState,
     /// What the peer sends, until [`end_receiving`](Self::end_receiving).
     pub(super) incoming: Option<Box<IncomingStream<B>>>,
-    /// The schema of the last stream that came in: mostly that of the next, too.
+    /// The schema of the last stream that came in. The next stream mostly has the same.
     pub(super) last_schema: Option<Header>,
     pub(super) early: EarlyMessages<B>,
     pub(super) events: VecDeque<SessionEvent<K>>,
@@ -64,13 +64,14 @@ impl<P, K, B> SessionStream<P, K, B> {
         admitted: Result<()>,
     ) -> Result<()> {
         if admitted.is_err() && request.source.is_some() {
-            // Nobody reads what comes up to the client's last word.
+            // Nobody reads the client's messages up to its last word.
             self.inbound = InboundState::Retired;
         }
         self.sender
             .requested(role, is_extension, request, admitted)?;
         if self.is_ordered {
-            // They are of the stream before, which was refused. Nothing overtakes a request.
+            // The messages belong to the earlier stream, which was refused: nothing overtakes a
+            // request.
             self.early.take();
         }
         Ok(())
@@ -89,7 +90,8 @@ impl<P, K, B> SessionStream<P, K, B> {
         }
     }
 
-    /// Deals with a control message that is not of what the peer sends, and returns all others.
+    /// Handles a control message that is not about the stream that the peer sends. Returns all
+    /// others.
     fn route(&mut self, control: Control) -> Result<Option<Control>> {
         match control {
             Control::Abort { .. } if self.may_overtake_request() => return Ok(Some(control)),
@@ -97,7 +99,7 @@ impl<P, K, B> SessionStream<P, K, B> {
                 if self.is_server() && self.has_come() && self.inbound != InboundState::Retired =>
             {
                 if self.sender.mark() != Some(stream) {
-                    // It is of an earlier stream.
+                    // The message belongs to an earlier stream.
                     return Ok(None);
                 }
                 // What the peer sends ends with it, too.
@@ -262,7 +264,7 @@ impl<P, K, B> SessionStream<P, K, B> {
     /// Record batches that the peer has taken of the stream.
     pub fn batches_taken(&self) -> u64 {
         match self.has_waiting() {
-            // A client that asks for the next stream has done with this one.
+            // A client that asks for the next stream has taken all of this one.
             true => u64::MAX,
             false => self.sender.batches_taken(),
         }
@@ -278,8 +280,8 @@ impl<P, K, B> SessionStream<P, K, B> {
         self.sender.lent_outstanding()
     }
 
-    /// Whether the connection is of use to somebody though the stream does not run: the peer has
-    /// memory of this end, or owes its last word.
+    /// Whether the connection is needed although the stream does not run: the peer has memory of
+    /// this end, or owes its last word.
     pub fn is_needed(&self) -> bool {
         self.closed.is_none() && (self.sender.lent_outstanding() > 0 || self.sender.is_asking())
     }

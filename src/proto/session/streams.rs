@@ -8,8 +8,8 @@ use super::{SessionEvent, SessionStream};
 use crate::error::{Error, Result, Status};
 use crate::proto::{Control, Header, ProtocolError, SenderConfig, Timestamp, Transmit};
 
-/// Streams beyond twice the limit that a client may have asked for and not ended: refused puts whose
-/// end is on its way.
+/// Streams that a client may have asked for and not ended, beyond twice the limit: refused puts
+/// whose end is on its way.
 const MOST_UNENDED: u32 = 64;
 
 /// The highest number where the tags of bodies have it (rule S2).
@@ -20,8 +20,8 @@ const HIGHEST_IN_TAGS: u32 = (1 << 24) - 1;
 pub(super) enum StreamLimit {
     /// One stream follows the other (rule E4).
     One,
-    /// At a server: so many, for a client that asks. At a client, which asks: as many as the server
-    /// says, up to this.
+    /// At a server: most streams, for a client that asks. At a client, which asks: as many as the
+    /// server says, up to this number.
     Offered(u32),
     /// The server has said STREAMS.
     Many(u32),
@@ -39,13 +39,13 @@ pub(super) struct Streams<P, K, B> {
     running: u32,
     pub(super) limit: StreamLimit,
     /// At a client: streams of `others` whose request has not left. Requests leave in the order of
-    /// their numbers (rule S2), whatever their hosts do first.
+    /// their numbers (rule S2), whichever host asks first.
     unasked: BTreeSet<u32>,
     /// Streams of `others` that may have messages for the transport.
     to_send: VecDeque<u32>,
     /// Streams of `others` that may have events, or have come to their end.
     to_tell: VecDeque<u32>,
-    /// When the peer has been silent for too long about a stream of `others`.
+    /// Times at which the peer has been silent for too long about a stream of `others`.
     silent_at: BTreeSet<(Timestamp, u32)>,
     pub(super) config: SenderConfig,
     pub(super) is_ordered: bool,
@@ -66,7 +66,7 @@ struct Numbered<P, K, B> {
     silent_at: Option<Timestamp>,
 }
 
-/// Who needs a stream.
+/// Why a stream is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     /// Messages have overtaken its request, perhaps a CANCEL of the stream with this mark.
@@ -178,8 +178,8 @@ impl<P, K, B> Streams<P, K, B> {
         Ok(self.get_mut(number))
     }
 
-    /// Whether the stream is over, so that what comes of it comes late. Where messages keep their
-    /// order the stream itself tells.
+    /// Whether the stream is over, so that its messages come late. If messages keep their order,
+    /// the stream itself tells.
     pub(super) fn is_late(&self, number: u32) -> bool {
         if self.is_ordered || !matches!(self.limit, StreamLimit::Many(_)) {
             return false;
@@ -267,7 +267,7 @@ impl<P, K, B> Streams<P, K, B> {
         }
     }
 
-    /// Fails if the client goes on to ask and ends none of its streams.
+    /// Fails if the client asks for more and more streams and ends none.
     pub(super) fn ensure_ended(&self) -> Result<(), ProtocolError> {
         let StreamLimit::Many(limit) = self.limit else {
             return Ok(());
@@ -343,7 +343,7 @@ impl<P, K, B> Streams<P, K, B> {
             && numbered.standing == Standing::Held
         {
             numbered.standing = Standing::Released;
-            // It may have come to its end. A request that waits for its turn still leaves.
+            // The stream may be over now. A request that waits for its turn still leaves.
             let _ = self.get_mut(number);
         }
     }
@@ -356,7 +356,7 @@ impl<P, K, B> Streams<P, K, B> {
                 continue;
             };
             let is_unasked = !self.unasked.is_empty() && self.unasked.contains(&number);
-            // Its turn comes behind the requests before its own.
+            // It waits behind the requests with lower numbers.
             let waits = is_unasked && self.unasked.first() != Some(&number);
             if !waits && let Some(transmit) = numbered.stream.poll_transmit() {
                 if is_unasked {
@@ -367,7 +367,7 @@ impl<P, K, B> Streams<P, K, B> {
             self.to_send.pop_front();
             numbered.is_to_send = false;
             if is_unasked && !waits && numbered.standing != Standing::Held {
-                // Its host has left before it asked.
+                // The host has left before its request was sent.
                 self.asked(number);
             }
             self.settle(number);

@@ -1,4 +1,4 @@
-//! How long a server keeps a connection over which nothing is asked for.
+//! How long a server keeps a connection without requests.
 
 use std::time::Duration;
 
@@ -29,15 +29,16 @@ pub(super) struct Wait {
 /// What a look at a connection saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
-    /// Nothing was asked for, and neither side had memory of the other: the next look that sees the
-    /// same ends the connection.
+    /// Nothing was asked for, and neither side had memory of the other. If the next look sees the
+    /// same, the connection ends.
     Quiet,
     Busy,
 }
 
 impl Wait {
     pub(super) fn for_first_request(times: QuietTimes, now: Timestamp) -> Self {
-        // Without a time for the first request, the connection is an idle one from the beginning.
+        // Without a time limit for the first request, the connection counts as idle from the
+        // beginning.
         let first = times.request.or(times.idle);
         Self {
             at: first.map(|time| now.saturating_add(time)),

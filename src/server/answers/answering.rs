@@ -88,7 +88,7 @@ impl Answering {
         Ok(room > 0)
     }
 
-    /// The status that the metadata of a failure name, as those of a client's handler do.
+    /// The status that the metadata of a failure name, as the metadata for a client's handler do.
     fn named_status(&self, metadata: Option<&[u8]>) -> Status {
         let pairs = metadata.map(parse_pairs).and_then(Result::ok);
         let named = pairs.iter().flatten().find(|(key, _)| *key == STATUS_KEY);
@@ -137,7 +137,7 @@ impl LoopStream for Answering {
                     return Err(wrong("brings more than it was asked for, or out of order"));
                 }
                 None if has_room => return Ok(Next::Idle),
-                // Until the next call nobody else reads what the client says.
+                // Nobody else reads the client's messages until the next call.
                 None => return Ok(Next::Sleep),
             }
         }

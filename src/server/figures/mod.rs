@@ -48,7 +48,7 @@ impl ServerFigures {
 
     /// Counts and logs that a request is refused.
     pub(super) fn note_refusal(&self, asker: &Asker<'_>, error: &Error) {
-        // Those of one kind drop none of the other.
+        // Each kind has its own limit, so that lines of one kind drop none of the other.
         static BUSY: Lines = Lines::new();
         static FORBIDDEN: Lines = Lines::new();
         self.refused.count(error.status().code());
@@ -56,7 +56,7 @@ impl ServerFigures {
         let lines = match error.status() {
             Status::Busy => &BUSY,
             Status::Permission => &FORBIDDEN,
-            // A client may well ask until there is a ticket.
+            // A client may well ask again until the ticket exists.
             _ => return,
         };
         let status = error.status().symbol();

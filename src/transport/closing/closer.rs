@@ -1,7 +1,7 @@
-//! The closer: threads that close what may wait.
+//! The closer: threads that close descriptors whose close may wait.
 //!
-//! What one user has sent holds up a few of them at most, and then whatever else is to be closed
-//! for that user stays open until one is free. Past a number of such descriptors the user is
+//! Descriptors of one user block only a few of the threads. The user's other descriptors stay open
+//! until one of those threads is free. A user with too many open descriptors is
 //! [refused](ensure_room).
 
 use std::collections::{HashMap, VecDeque};
@@ -17,13 +17,13 @@ use crate::fork::PerProcess;
 /// Threads that close for one user at a time, and for all users.
 const MOST_THREADS: usize = 4;
 const MOST_THREADS_IN_ALL: usize = 64;
-/// Descriptors of one user that are not closed, past which it is refused; and of all users, past
-/// which nobody is admitted for now.
+/// Most descriptors of one user that wait to be closed; with more, the user is refused. Below, the
+/// same of all users: with more, nobody is admitted for now.
 const MOST_OPEN: usize = 64;
 const MOST_OPEN_IN_ALL: usize = 256;
 /// How long a thread stays when it has nothing to do: connections end in bursts.
 const LINGER: Duration = Duration::from_millis(100);
-/// How long is waited for a listener to be closed, which takes no time unless the system has none.
+/// Longest wait for the close of a listener, which is quick unless the system is overloaded.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 struct ClosingJob {
@@ -59,13 +59,14 @@ struct Closer {
 /// In a forked child the parent's may be locked for ever.
 static CLOSER: PerProcess<Closer> = PerProcess::new(Closer::default);
 
-/// Closes `fd` on a thread of ours. `user` has sent what that may wait for; `None`: nobody has.
+/// Closes `fd` on a thread of ours. The close may wait for what `user` has sent; `None`: no user
+/// has sent anything.
 pub fn close(fd: OwnedFd, user: Option<u32>) {
     CLOSER.get().add(fd, user, None);
 }
 
-/// Closes a listening socket on a thread of ours, and waits for that unless it takes long: its name
-/// is free then.
+/// Closes a listening socket on a thread of ours, and waits a short time for that: then its name
+/// is free.
 pub fn close_and_wait(fd: OwnedFd) {
     let (done, is_done) = sync_channel(0);
     CLOSER.get().add(fd, None, Some(done));
@@ -125,10 +126,10 @@ impl Closer {
         self.ensure_thread(&mut state);
     }
 
-    /// Has a thread take the next job, if there is one to be taken. Where no thread is to be had,
-    /// the next call tries again.
+    /// Makes a thread take the next job, if there is one to take. If no thread can be started, the
+    /// next call tries again.
     fn ensure_thread(&'static self, state: &mut MutexGuard<'_, CloserState>) {
-        // A thread that takes a job sees to the next one.
+        // A thread that takes a job calls this again for the next one.
         if state.next().is_none() || state.starting > 0 {
             return;
         }
@@ -150,7 +151,8 @@ impl Closer {
         state.starting -= 1;
         loop {
             if let Some(job) = state.take() {
-                // This thread may not come back.
+                // The close may block this thread for ever, so another thread must take the next
+                // job.
                 self.ensure_thread(&mut state);
                 let user = job.user;
                 MutexGuard::unlocked(&mut state, || drop(job));
@@ -172,7 +174,7 @@ impl CloserState {
         self.loads.entry(user).or_default()
     }
 
-    /// Descriptors of all users; not those that nobody in particular has sent.
+    /// Open descriptors of all users. Those that belong to no user do not count.
     fn open(&self) -> usize {
         self.of_users().map(|load| load.open).sum()
     }

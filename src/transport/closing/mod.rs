@@ -29,7 +29,7 @@ use rustix::net::{Shutdown, sockopt};
 use crate::fork::Generation;
 use crate::transport::rights::{self, SocketContents};
 
-/// Looks into a queue that is to be closed, after which it is taken not to be empty.
+/// Most looks into a queue before its socket is closed. After these the queue counts as not empty.
 const MOST_LOOKS: u32 = 64;
 /// The user of whom nothing is known.
 const UNKNOWN_USER: u32 = u32::MAX;
@@ -68,14 +68,15 @@ impl Socket {
         }
     }
 
-    /// It is going to listen: its name shall be free when it has been dropped.
+    /// Marks the socket as one that will listen: the drop frees its name before it returns.
     pub fn listening(self) -> Self {
         let mut socket = self;
         socket.listens = true;
         socket
     }
 
-    /// Others have it too, and go on with it: its end here is not the socket's.
+    /// Marks a socket that other processes have too and go on to use: the drop does not shut it
+    /// down.
     pub fn given(self) -> Self {
         let mut socket = self;
         socket.is_given = true;
@@ -92,12 +93,12 @@ impl Socket {
         let _ = self.user.set(user);
     }
 
-    /// Whether no descriptor has come through it, nor can.
+    /// Whether the socket has barred descriptors since it was made.
     pub fn is_barred(&self) -> bool {
         self.barred.load(Ordering::Relaxed)
     }
 
-    /// Lets descriptors through, or no more of them.
+    /// Admits descriptors, or bars them again.
     pub fn pass(&self, may: bool) {
         if !self.bars {
             return;
@@ -109,8 +110,8 @@ impl Socket {
     }
 }
 
-/// A byte out of band would else be passed over, and its descriptor closed by whoever reads what is
-/// behind it.
+/// Keeps bytes out of band in the queue. Otherwise a read skips such a byte, and closes its
+/// descriptor.
 fn keep_in_line(fd: &OwnedFd) {
     let _ = sockopt::set_socket_oobinline(fd, true);
 }
@@ -192,10 +193,9 @@ impl Foreign {
         unsafe { ManuallyDrop::take(&mut this.fd) }
     }
 
-    /// Whether it is a memfd: closing it waits for nobody, and neither do questions about it.
+    /// Whether it is a memfd. Neither the close of a memfd nor a query about it can wait.
     pub fn is_memory(&self) -> bool {
-        // Asked before anything else: every other question may be one for a file system in user
-        // space.
+        // The first query: any other may be answered by a file system in user space.
         rustix::fs::fcntl_get_seals(&*self.fd).is_ok()
     }
 }

@@ -41,8 +41,8 @@ impl LeaseHold {
         }
     }
 
-    /// The owner of a lease. A lease of one region of an arena, as most are, takes no memory of its
-    /// own: such memory needs no call when it comes back.
+    /// The owner of a lease. Most leases have one region of an arena. They allocate nothing here,
+    /// because the return of such memory needs no call.
     pub fn into_owner(mut self) -> MemoryOwner {
         if self.block.is_none()
             && self.keep.is_none()
@@ -54,7 +54,7 @@ impl LeaseHold {
         MemoryOwner::One(Box::new(self))
     }
 
-    /// Everything in it, which leaves nothing to give back here.
+    /// Takes everything out, so that the drop of `self` gives nothing back.
     fn take(&mut self) -> Self {
         Self {
             core: Arc::clone(&self.core),
@@ -66,10 +66,10 @@ impl LeaseHold {
         }
     }
 
-    /// The connection is over, and this was out: the peer may read a GPU's memory for as long as
-    /// its process lives.
+    /// For a lease that was out when the connection ended: the peer may read a GPU's memory for as
+    /// long as its process lives.
     fn outlive(&mut self) {
-        // Of a block that is back nothing more is read, and its region is not used again.
+        // A block that was returned is not read any more, and its region is not used again.
         if self.keep.is_none() || self.returned && self.borrowed.is_empty() {
             return;
         }

@@ -64,8 +64,8 @@ impl RegionPool {
         self.core.generation.is_same_process() && gpu::lends(&self.core)
     }
 
-    /// The notices of regions that the peer does not know yet. The caller has the peer told of them
-    /// before any list of a lease that it was given before: several streams may lend from a region.
+    /// The notices of regions that the peer does not know yet. The caller sends them before the
+    /// list of any lease that it already has: several streams may lend from one region.
     pub fn take_news(&self) -> Vec<RegionNotice> {
         self.core.take_news()
     }
@@ -157,7 +157,7 @@ fn lend_from_gpu(
     }
     let lease = lend(core, &HostPlace(Some(gpu)), buffers)?;
     if lease.is_none() {
-        // Copies that were begun all the same read the producer's memory.
+        // Copies that have begun still read the producer's memory.
         gpu.stream.settle()?;
     }
     Ok(lease)
@@ -171,7 +171,7 @@ fn lend(
     place: &impl LendingPlace,
     buffers: &[BufferRef],
 ) -> Result<Option<Lease>> {
-    // Made at once: it gives everything back where the rest fails.
+    // Made first: its drop gives everything back if a later step fails.
     let mut hold = LeaseHold::new(core);
     let Some(sources) = place.find(&mut hold, buffers)? else {
         return Ok(None);

@@ -36,8 +36,8 @@ pub struct RegionTable {
     orders: Orders,
     /// The GPU to which bodies go from the host's regions.
     gpu: Option<Arc<Device>>,
-    /// The GPUs that the request names. On others the driver would make a context for the peer's
-    /// word.
+    /// The GPUs that the request names. A peer must not make the driver create a context on another
+    /// one.
     accepted: Vec<[u8; UUID_BYTES]>,
     /// The peer's user.
     user: u32,
@@ -90,7 +90,7 @@ impl RegionTable {
         let Some(at) = self.announced.iter().position(|known| *known == id) else {
             return;
         };
-        // The peer may have announced it to another request than this one.
+        // The peer may have announced the region for an earlier request, which named other GPUs.
         let is_accepted = |region: &&PeerRegion| match region {
             PeerRegion::Announced(announced) => self.accepted.contains(announced.uuid()),
             _ => false,
@@ -239,7 +239,7 @@ impl PeerRegions for RegionTable {
             let found = region.slice(offset, span.length);
             found.ok_or_else(|| beyond(span, region.len() as u64))
         };
-        // A span and the buffer that it becomes are as large: the list's own memory takes them.
+        // A span and a buffer have the same size, so the buffers take the memory of the list.
         let buffers = spans.into_iter().map(find).collect::<Result<Vec<_>>>()?;
         let mut devices = used.iter().map(|(_, region)| region.device());
         let device = devices.next().flatten().cloned();

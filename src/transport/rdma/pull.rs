@@ -20,7 +20,7 @@ pub(in crate::transport) struct Pulls<K> {
     announces: bool,
     /// Regions by id.
     regions: HashMap<u16, PulledRegion<K>>,
-    /// The key of the URI's `remote_handle`: to addresses that are in no region.
+    /// The key in the URI's `remote_handle`, for addresses that lie in no region.
     plain: Option<Arc<K>>,
     /// Lengths of the packed bodies that are posted.
     posted: HashMap<BodyPlace, u64>,
@@ -245,7 +245,7 @@ impl<K> Pulls<K> {
                 len: read.len,
             };
             buffers[read.index] = target;
-            // Nothing is to be had from a peer that is lost; the connection tells its end.
+            // A lost peer answers no read. The connection reports its end.
             if has_failed {
                 continue;
             }
@@ -398,8 +398,8 @@ impl<K> Pulls<K> {
         })
     }
 
-    /// Nobody wants the stream `number` any more. Returns its lists that wait to be read. One that
-    /// is being read comes when that is over, without the memory.
+    /// Nobody wants the stream `number` any more. Returns its lists that wait to be read. A list
+    /// that is being read is handed over after its reads, without the memory.
     pub(in crate::transport) fn forget(&mut self, number: u32) -> Vec<(u32, Incoming)> {
         self.posted.retain(|place, _| place.number != number);
         self.pulled.retain(|place, _| place.number != number);

@@ -33,7 +33,7 @@ pub(in crate::transport) struct RegisteredMemory {
 
 /// Reads of the peer's memory, at one connection.
 pub(in crate::transport) trait RemoteReads {
-    /// Opens memory of the peer. It goes before the connection does.
+    /// Opens memory of the peer. It is dropped before the connection.
     type Key;
 
     /// Makes a key usable that the server has packed.
@@ -50,8 +50,8 @@ pub(in crate::transport) trait RemoteReads {
     ///
     /// # Safety
     ///
-    /// The target lies in the memory, which has no reference to it while it is read into, and no
-    /// two reads have the same part of it. The key is kept until the read is over.
+    /// The target lies in `memory`. Until the read is over, nobody has a reference to `memory`, no
+    /// other read has the same part of it as its target, and the key is kept.
     unsafe fn read(&mut self, read: RemoteRead<'_, Self::Key>);
 }
 

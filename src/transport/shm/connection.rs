@@ -26,7 +26,7 @@ pub struct ShmConnection {
     channel: Channel<DescriptorReader>,
     /// The channel's.
     socket: Arc<Socket>,
-    /// The peer's process, as what it is given counts by.
+    /// The peer's process, to which memory given to the peer is charged.
     whom: Option<Process>,
     regions: RegionTable,
     pool: Arc<RegionPool>,
@@ -74,8 +74,8 @@ impl ShmConnection {
         peer.ensure_admitted(options.access.any_user)?;
         closer::ensure_room(peer.uid)?;
         let unexpected = options.receiving.unexpected_bytes;
-        // A client that connects after its server's end waits in a socket which a service manager
-        // keeps for the next server.
+        // A client may connect after the server has ended: a service manager keeps the socket for
+        // the next server.
         let death = process::watch(&socket, peer.pid)
             .filter(|death| end == ConnectionEnd::Server || !process::has_ended(death));
         let socket = Arc::new(socket);
@@ -181,7 +181,7 @@ impl ShmConnection {
         if rustix::io::fcntl_dupfd_cloexec(&self.socket, 0).is_ok() {
             *self.ring_of(writer) = RingProgress::Asked;
             self.settle_descriptors();
-            // Where that fails the connection is over, as reading and writing will tell.
+            // If this fails the connection is over, and the next read or write reports it.
             let _ = (self.channel).queue(0, message(Feature::AskRing(writer), None));
         }
     }
@@ -209,8 +209,8 @@ impl ShmConnection {
         }
     }
 
-    /// Client: maps a ring. Nobody puts anything into a ring whose reader does not say that it is
-    /// awake, so everything goes on through the socket if there is no room for the ring here.
+    /// Client: maps a ring. If there is no room for it here, all frames go through the socket:
+    /// nobody writes to a ring before its reader says that it is awake.
     fn take_ring(&mut self, writer: ConnectionEnd, fd: Option<OwnedFd>) -> Result<()> {
         let Some(fd) = fd else {
             tracing::debug!("everything goes through the socket: no descriptor is left for a ring");
@@ -348,8 +348,8 @@ impl Connection for ShmConnection {
         self.awake = false;
         let reader = self.channel.wire.reader();
         let has_bytes = reader.is_some_and(RingReader::doze);
-        // What is in the ring before it is its turn is announced on the socket, which wakes whoever
-        // sleeps there.
+        // Bytes in the ring whose turn has not come are announced on the socket, which wakes a
+        // sleeper.
         has_bytes && self.channel.is_aside()
     }
 
@@ -376,11 +376,11 @@ impl Connection for ShmConnection {
 
 impl Drop for ShmConnection {
     fn drop(&mut self) {
-        // The server sees the end behind that: from then on it counts what was lent as closed,
-        // where this process lives on.
+        // The end of the connection comes after the unmapping: from the end on, the server counts
+        // the lent memory as closed, although this process lives on.
         if self.regions.clear() == Unmapped::Later {
             let socket = Arc::clone(&self.socket);
-            // Said, and not only closed: a forked child may have the socket too.
+            // A close is not enough: a forked child may have the socket too.
             let end = move || {
                 let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
             };

@@ -31,7 +31,7 @@ const MAX_WAITING: usize = 4;
 pub struct DescriptorReader {
     /// The one that is read.
     socket: Arc<Socket>,
-    /// REGION and RING may bring a descriptor. Otherwise each is a stray one, and stays in the
+    /// REGION and RING may bring a descriptor. If false, each descriptor is stray and stays in the
     /// socket.
     takes: bool,
     /// The user at the other end.
@@ -52,7 +52,7 @@ pub struct DescriptorReader {
 struct Descriptor {
     /// `None`: it found no room in this process.
     fd: Option<Foreign>,
-    /// Where in the stream the bytes end that it came with. Its message begins before.
+    /// The place in the stream at which the bytes end that it came with. Its message begins before.
     arrived: u64,
 }
 
@@ -158,7 +158,7 @@ impl Wire for DescriptorReader {
                 SocketContents::Bytes(bytes) => bytes,
                 SocketContents::Descriptor => {
                     self.stray = true;
-                    // Anything but the end: `check` tells the error.
+                    // Any number but 0, which is the end: `check` reports the error.
                     return Ok(1);
                 }
             }
@@ -241,7 +241,7 @@ impl Wire for DescriptorReader {
         };
         let awake = writer.is_awake();
         if *place == FramePlace::Socket {
-            // What is before it must be seen to leave, or the peer would wait for the socket.
+            // Earlier frames must have left through the socket, because the peer reads them first.
             let Some(first) = outbox.fresh().filter(|_| awake && outbox.is_flushed()) else {
                 outbox.commit();
                 return Ok(());
@@ -264,7 +264,8 @@ impl Wire for DescriptorReader {
         }
         outbox.commit();
         if writer.publish() && *place == FramePlace::Ring {
-            // It fell asleep meanwhile: there and back, by way of the socket on which it sleeps.
+            // The reader has fallen asleep on the socket. A SWITCH in the ring leads to the socket,
+            // and a SWITCH there wakes the reader and leads back.
             writer.write(&SWITCH);
             writer.publish();
             outbox.push_switch();

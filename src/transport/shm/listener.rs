@@ -1,9 +1,9 @@
 //! Listening: who owns a socket path, and what is left of those who did.
 //!
-//! A path belongs to whoever holds a lock on `PATH.lock`, an empty file beside it. The lock goes
-//! with its holder, however that ends; so a socket whose lock is free and that refuses connections
-//! is stale, and is taken over. Both files are removed when the listener is dropped, and stay
-//! behind only after a kill.
+//! A path belongs to whoever holds a lock on `PATH.lock`, an empty file beside it. The system
+//! releases the lock when its holder ends in any way. So a socket is stale if its lock is free and
+//! it refuses connections; then it is taken over. Both files are removed when the listener is
+//! dropped, and stay behind only after a kill.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -37,7 +37,7 @@ pub struct ShmListener {
     generation: Generation,
     /// Of another user, until it is asked for.
     refused: Option<(Box<dyn Connection>, Error)>,
-    /// Dropped, and with it removed, before the socket is closed.
+    /// Dropped, which removes the path, before the socket is closed.
     _owned: Option<OwnedPath>,
 }
 
@@ -90,7 +90,7 @@ impl ShmListener {
     pub fn by(socket: OwnedFd, options: &LinkOptions) -> Result<Self> {
         let socket = given(socket, &[AddressFamily::UNIX], "shm")?;
         let address = SocketAddress::of_listener(&socket)?;
-        // Clients ask the system who listens: from now on it is this process.
+        // The system tells clients which process listens: from now on this one.
         rustix::net::listen(&socket, BACKLOG)
             .map_err(|errno| Error::os(format_args!("cannot listen at {address}"), errno))?;
         Ok(Self {
@@ -127,11 +127,12 @@ impl Drop for ShmListener {
         if !self.generation.is_same_process() || self.socket.is_barred() {
             return;
         }
-        // Whoever has the socket too accepts what waits.
+        // The other owners of the socket accept the connections that wait.
         if self.socket.is_given() {
             return;
         }
-        // What waits to be accepted is closed for the users who sent it. Nobody comes meanwhile.
+        // Each connection that waits is closed on behalf of its user. The shutdown keeps new ones
+        // away.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         while let Ok(Some(socket)) = self.accept_socket() {
             // The socket then knows whose it is.
@@ -331,7 +332,8 @@ impl Drop for Lock {
         if !self.generation.is_same_process() {
             return;
         }
-        // While it is locked, so that nobody locks a file that is about to vanish unseen.
+        // Removed while it is locked, so that no other process locks a file that is about to
+        // vanish.
         let ours = self.file.metadata().ok().map(|m| (m.dev(), m.ino()));
         let found = self
             .path

@@ -116,7 +116,7 @@ impl Positions {
 #[derive(Debug)]
 pub struct RingMapping {
     base: NonNull<u8>,
-    /// What the client maps; at a server.
+    /// At a server: the file that the client maps.
     file: Option<Memfd>,
 }
 
@@ -166,7 +166,7 @@ impl RingMapping {
         Self::map(fd)
     }
 
-    /// What the client maps; at a server.
+    /// At a server: the file that the client maps.
     pub fn file(&self) -> Option<&Memfd> {
         self.file.as_ref()
     }
@@ -204,7 +204,9 @@ impl RingMapping {
         // memory of Rust's, so that the two do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(front.as_ptr(), data, front.len()) };
         let (begin, _) = self.place(0);
-        // SAFETY: as above: `back` is shorter than `bytes`, and so than the ring.
+        // SAFETY: `back` is not longer than `bytes`, which callers keep within `CAPACITY`, so it
+        // fits into the ring from `begin` on. The mapping is no memory of Rust's, so that the two
+        // do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(back.as_ptr(), begin, back.len()) };
     }
 
@@ -235,7 +237,7 @@ impl Drop for RingMapping {
 pub struct RingWriter {
     memory: RingMapping,
     written: u64,
-    /// What the reader had taken when that was last looked at.
+    /// The reader's position at the last look.
     taken: u64,
 }
 
@@ -259,7 +261,7 @@ impl RingWriter {
     pub fn has_room(&mut self, len: usize) -> Result<bool> {
         if self.room() < len {
             let taken = self.memory.positions().taken();
-            // As far as it has not gone back, and is not ahead of what there was.
+            // The position must not go back, nor pass what was written.
             if taken.wrapping_sub(self.taken) > self.written.wrapping_sub(self.taken) {
                 return Err(Error::protocol(
                     "the peer has moved its position in the ring to where nothing was written",

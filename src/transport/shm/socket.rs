@@ -180,7 +180,7 @@ impl PeerIds {
         Err(Error::new(Status::Permission, text))
     }
 
-    /// What a client is told that is not admitted.
+    /// The error for a client that is not admitted.
     pub(super) fn refusal(self) -> Error {
         let own = rustix::process::geteuid().as_raw();
         let cause = if self.uid == own {

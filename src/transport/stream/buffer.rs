@@ -10,8 +10,8 @@ const MOST_SPARE: usize = 8;
 /// Buffers that hold nothing. The one given back last is taken first: it still lies in a
 /// processor's cache, and where many connections are read by turns they read into the same few.
 ///
-/// Nobody waits for the lock: whoever finds it taken does without, so that a forked child is not
-/// held up by a thread that it does not have.
+/// No caller waits for the lock. If another thread holds it, the caller does without, so that a
+/// forked child never waits for a thread of its parent.
 static SPARE: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
 
 /// A buffer with any contents.

@@ -32,7 +32,7 @@ pub trait Wire: Send {
     fn read(&mut self, socket: BorrowedFd<'_>, runs: &mut [IoSliceMut<'_>])
     -> Result<usize, Errno>;
 
-    /// Whether what came beside the bytes of the last read is as it should be.
+    /// Checks what came beside the bytes of the last read.
     fn check(&mut self) -> Result<()> {
         Ok(())
     }
@@ -244,7 +244,7 @@ impl<W: Wire + ?Sized> Channel<W> {
         self.look_again();
     }
 
-    /// Has the next look ask the socket: what came is read although nothing can be written.
+    /// Makes the next [`receive`](Self::receive) read the socket, although nothing can be written.
     pub fn look_again(&mut self) {
         self.drained = false;
     }
@@ -318,7 +318,8 @@ impl<W: Wire + ?Sized> Channel<W> {
                     ));
                 }
             }
-            // Whoever gets nothing waits for the descriptor, which tells if more has come since.
+            // A caller that gets nothing waits for the descriptor, which tells if more has come
+            // since.
             if std::mem::take(&mut self.drained) {
                 return Ok(None);
             }
@@ -374,7 +375,7 @@ impl<W: Wire + ?Sized> Channel<W> {
 
     fn end_error(&self) -> Error {
         match &self.broken {
-            // The system tells such an end once, to whoever asks first.
+            // The system reports such an end once, to the first call.
             Some(error) if error.os_error().is_some_and(is_silence) => error.clone(),
             _ if self.reader.may_be_tls() => Error::disconnected(format!(
                 "the peer ({}) closed the connection with a word of TLS: its address begins with \

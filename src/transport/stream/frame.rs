@@ -271,7 +271,7 @@ impl FrameReader {
     pub fn clear_posted(&mut self, number: u32) {
         self.posted.retain(|(place, _)| place.number != number);
         self.early.retain(|place| place.number != number);
-        // Nobody will ever post it, and what comes behind it must get through.
+        // This body is never posted, and the frames behind it must get through.
         if let FramePart::Waiting { place, length, .. } = self.state
             && place.number == number
         {
@@ -322,7 +322,7 @@ impl FrameReader {
         Ok(None)
     }
 
-    /// Counts a long message of a client that may be nobody yet, until it has come whole.
+    /// Charges a long message until it has come whole. Its client may not be admitted yet.
     fn charge(&self, need: usize, length: u64) -> Result<Option<Charge>> {
         let expects_requests = self.metadata_bytes == MAX_TAGGED_BYTES;
         let partial = self.partial.as_ref();

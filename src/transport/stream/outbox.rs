@@ -42,7 +42,7 @@ pub struct Outbox {
 /// Runs of memory for one system call.
 type Runs<'a> = SmallVec<[IoSlice<'a>; 8]>;
 
-/// One frame, or several of which the last alone may have a payload of its own.
+/// One frame, or several frames of which only the last may have a payload of its own.
 pub struct OutFrame {
     /// Small frames, whole, or all before the payload.
     head: Vec<u8>,

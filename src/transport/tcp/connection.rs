@@ -25,8 +25,8 @@ use crate::transport::{
     Connection, ConnectionReadiness, Identity, Incoming, Outgoing, Profile, Traffic,
 };
 
-/// If the peer ends one socket, how long the others may go on: what the peer sent before it closed
-/// them all can still be under way.
+/// How long the other sockets may go on after the peer has ended one: data that the peer sent
+/// before it closed them all may still be under way.
 const END_TIME: Duration = Duration::from_secs(2);
 
 /// [`Connection`] over TCP.
@@ -53,7 +53,7 @@ struct SocketWatch {
     end_timer: Timer,
 }
 
-/// The groups that a socket may turn out to be of.
+/// The groups that a socket may belong to.
 pub struct JoinTarget {
     /// Where sockets of one stream find each other.
     pub groups: Weak<Groups>,
@@ -243,7 +243,8 @@ impl TcpConnection {
             }
         }
         let Some(error) = end else { return Ok(None) };
-        // The end of any ends the connection, once the others have had the time to say theirs.
+        // The end of one socket ends the connection, once the others have ended or their time is
+        // over.
         let all = self.sockets.iter().all(|socket| socket.channel.has_ended());
         match self.ending {
             _ if all => Err(error),
@@ -312,11 +313,11 @@ impl Connection for TcpConnection {
         })
     }
 
-    /// A close while something is unread, or is still to come, makes the system forget what the
-    /// peer's system has not acknowledged.
+    /// If a socket is closed while bytes are unread or still to come, the system drops sent data
+    /// that the peer's system has not acknowledged.
     fn finish(&mut self) -> bool {
-        // Of several, none is ended before all is there: the peer takes the end of one socket for
-        // the end of them all.
+        // No socket of several is ended before all data has arrived: the peer takes the end of one
+        // for the end of all.
         if self.sockets.len() > 1
             && (self.traffic().queued > 0 || !self.sockets.iter().all(WatchedSocket::has_arrived))
         {

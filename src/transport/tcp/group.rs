@@ -154,7 +154,7 @@ impl GroupQueue {
         self.waiting.len() - 1
     }
 
-    /// Where too many sockets wait, the oldest groups go: one that is honest is whole soon.
+    /// Closes the oldest groups while too many sockets wait: an honest group is whole soon.
     fn make_room(&mut self) {
         while self.waiting.iter().map(SocketGroup::sockets).sum::<usize>() > self.most {
             self.close_oldest("too many wait for others of their connections");

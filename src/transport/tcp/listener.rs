@@ -39,7 +39,7 @@ pub struct TcpListener {
     partial: Arc<MemoryBudget>,
     patience: Patience,
     generation: Generation,
-    /// The system had not enough for it, until it is asked for.
+    /// A connection that the system had no room for, until [`refused`](Listener::refused) takes it.
     refused: Option<(Box<dyn Connection>, Error)>,
 }
 

@@ -56,7 +56,7 @@ pub fn has_arrived(socket: impl AsFd) -> bool {
     let socket = socket.as_fd().as_raw_fd();
     // SAFETY: the call writes an integer to where it is told, and `unacknowledged` is one.
     let result = unsafe { libc::ioctl(socket, libc::TIOCOUTQ, &raw mut unacknowledged) };
-    // Where it cannot be asked there is nothing to wait for.
+    // If the system cannot be asked, there is nothing to wait for.
     result != 0 || unacknowledged == 0
 }
 
@@ -104,7 +104,7 @@ pub async fn connect(
             Ok(socket) => return Ok((socket, *candidate)),
             Err(errno) => {
                 let error = connect_error(address, candidate, errno, timeout);
-                // Where nobody listens says more than where nothing answers.
+                // A refusal says more than an address that does not answer.
                 if failure
                     .as_ref()
                     .is_none_or(|known| known.os_error() != Some(libc::ECONNREFUSED))

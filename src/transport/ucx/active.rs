@@ -136,12 +136,14 @@ unsafe extern "C" fn on_active<const IS_CONTROL: bool>(
         true => MessageClass::Control,
         false => MessageClass::Metadata,
     };
-    // SAFETY: the contract; it outlives the worker that calls.
+    // SAFETY: `arg` is the inbox given to `listen`, by this function's contract, and `listen`'s
+    // caller keeps the inbox until the worker, which calls this, is destroyed.
     let shared = unsafe { &*arg.cast_const().cast::<CallbackInbox>() };
     // Rule S2.
     let number = match header_length {
         0 => 0,
-        // SAFETY: the contract; it need not be aligned.
+        // SAFETY: UCX passes `header_length` readable bytes, by this function's contract, and that
+        // is the size of the number. `read_unaligned` asks for no alignment.
         NUMBER_BYTES => u32::from_le(unsafe { header.cast::<u32>().read_unaligned() }),
         _ => {
             let refuse = || {
@@ -154,7 +156,7 @@ unsafe extern "C" fn on_active<const IS_CONTROL: bool>(
             return UCS_OK;
         }
     };
-    // SAFETY: the contract.
+    // SAFETY: UCX passes a readable `param`, by this function's contract.
     let attributes = unsafe { (*param).recv_attr };
     if attributes & u64::from(UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 {
         shared.guarded(|reports| {
@@ -171,7 +173,8 @@ unsafe extern "C" fn on_active<const IS_CONTROL: bool>(
     let bytes = if length == 0 {
         &[]
     } else {
-        // SAFETY: the contract; the bytes are UCX's and nobody writes to them meanwhile.
+        // SAFETY: `data` has `length` readable bytes, by this function's contract, as the message
+        // came whole. They belong to UCX, which does not write to them during this call.
         unsafe { std::slice::from_raw_parts(data.cast_const().cast::<u8>(), length) }
     };
     shared.guarded(|reports| {

@@ -142,7 +142,8 @@ pub(super) unsafe extern "C" fn on_endpoint_failure(
     _endpoint: ucp_ep_h,
     status: ucs_status_t,
 ) {
-    // SAFETY: as the contract says.
+    // SAFETY: `arg` is the inbox of the endpoint's connection, by this function's contract, and
+    // outlives the worker that calls.
     let shared = unsafe { &*arg.cast_const().cast::<CallbackInbox>() };
     shared.guarded(|reports| {
         reports.failed.get_or_insert(status);

@@ -41,7 +41,8 @@ const OBEYS_TCP_FAMILIES: (u32, u32, u32) = (1, 15, 0);
 const TCP_SEGMENT: &str = "TCP_TX_SEG_SIZE";
 /// Not more: a peer with UCX's own settings takes as much in one piece.
 const TCP_SEGMENT_BYTES: &str = "64k";
-/// The tcp of newer ones does not open where this is less; it is as much by default.
+/// What UCX receives over tcp in one piece. In newer versions tcp does not open if this is less
+/// than [`TCP_SEGMENT`]; the default is [`TCP_SEGMENT_BYTES`].
 const TCP_RECEIVED_SEGMENT: &str = "TCP_RX_SEG_SIZE";
 /// What UCX goes over.
 const TRANSPORTS: &str = "TLS";
@@ -77,7 +78,7 @@ pub(super) struct Context {
 
 // SAFETY: the context was made with `mt_workers_shared`, with which UCX locks what threads share.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: the context was made with `mt_workers_shared`, with which UCX locks what threads share.
 unsafe impl Sync for Context {}
 
 /// Settings of ours in order, whether addresses are IPv6, and the features beyond the usual ones.

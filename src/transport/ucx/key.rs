@@ -17,8 +17,8 @@ use crate::transport::ucx::gather::bytes_on_the_host;
 use crate::transport::ucx::link::UcxLink;
 use crate::transport::ucx::operations::Work;
 
-/// UCX is not told how long a packed key is. Zeros behind it end what a broken one might claim:
-/// each of 64 devices has one byte for the length of its part.
+/// Zeros behind a packed key. UCX does not take the length of a key, so it reads as far as a broken
+/// key says: at most 64 parts, one for each device, whose length is one byte each.
 const PADDING: usize = 64 * 256;
 
 /// A key, as one endpoint uses it. It goes before its worker does, and after every operation that
@@ -29,10 +29,10 @@ pub(super) struct RemoteKey {
     handle: ucp_rkey_h,
 }
 
-// SAFETY: the key belongs to its worker and not to a thread; it is used, and dropped, by the owner
-// of that, one thread at a time.
+// SAFETY: the key belongs to its worker and not to a thread. The owner of the worker uses and drops
+// the key, one thread at a time.
 unsafe impl Send for RemoteKey {}
-// SAFETY: as above; shared access reads the handle alone.
+// SAFETY: shared access reads the handle alone, which does not change.
 unsafe impl Sync for RemoteKey {}
 
 impl Drop for RemoteKey {
@@ -78,8 +78,10 @@ impl RemoteReads for UcxLink {
     unsafe fn read(&mut self, read: RemoteRead<'_, RemoteKey>) {
         let params = bytes_on_the_host();
         let buffer = read.target.data.cast_mut().cast();
-        // SAFETY: the endpoint lives; the operation holds the memory of the target; the rest is the
-        // caller's promise. The key was unpacked at this endpoint.
+        // SAFETY: the endpoint lives, and the key was unpacked at it. The operation added below
+        // holds the memory of the target and the caller keeps the key until the read is over, by
+        // the contract of `RemoteReads::read`, which also keeps other references and reads out of
+        // the target.
         let returned = unsafe {
             self.worker.api().ucp_get_nbx(
                 self.endpoint.handle(),

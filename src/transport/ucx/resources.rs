@@ -9,14 +9,15 @@ use ucx1_sys::{Api, ucp_context_h};
 pub(super) struct Resources(pub(super) Vec<String>);
 
 impl Resources {
-    /// Those of a context, whose handle this is. A worker opens each.
+    /// The resources of the context with this handle. A worker opens each.
     ///
     /// # Safety
     ///
     /// The context lives.
     pub(super) unsafe fn of(api: &Api, context: ucp_context_h) -> Self {
         Self::parse(&printed(|stream| {
-            // SAFETY: the contract; the stream is open for writing.
+            // SAFETY: the context lives, by this function's contract, and `printed` has opened the
+            // stream for writing.
             unsafe { api.ucp_context_print_info(context, stream) }
         }))
     }

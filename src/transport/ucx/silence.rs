@@ -1,8 +1,9 @@
 //! Networks that are cut.
 //!
-//! UCX asks over tcp whether the peer is there, but one end alone does, and nothing is asked while
-//! something sent is not acknowledged. The connection that UCX connects by stays open, and carries
-//! nothing from then on: there the system asks at both ends, and UCX takes its end for the peer's.
+//! UCX's own keep-alive over tcp is not enough: only one end asks, and not while something sent is
+//! not acknowledged. The socket that UCX connects by stays open, and carries nothing later. So the
+//! system's keep-alive is turned on there at both ends, and UCX takes the end of that socket for
+//! the end of the peer.
 
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};

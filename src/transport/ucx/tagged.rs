@@ -287,7 +287,8 @@ impl Tagged {
         if let Some(device) = self.gpu.as_ref().filter(|_| to_gpu) {
             match GpuBody::to_fill(device, length_of(announced)?) {
                 Ok(body) => return Ok(BodyMemory::Gpu(body)),
-                // It comes to the host then, and finds room on the GPU when it is its turn.
+                // The body comes to the host then, and gets room on the GPU when the stream takes
+                // it.
                 Err(error) if error.status() == Status::OutOfMemory => {}
                 Err(error) => return Err(error),
             }
@@ -295,8 +296,8 @@ impl Tagged {
         on_host(announced)
     }
 
-    /// Receives a message into this memory. Where there is none it is received all the same, so
-    /// that UCX is rid of it, and nobody else hears of it.
+    /// Receives a message into this memory. Without memory the message is received too, to remove
+    /// it from UCX, and is not reported.
     fn receive(
         &self,
         link: &mut UcxLink,

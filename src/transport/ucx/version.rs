@@ -37,7 +37,7 @@ pub(super) fn warn_of_mixed_events(api: &Api) {
 pub(super) fn ensure_compatible(api: &Api, theirs: &str) -> Result<()> {
     let (_, minor, _) = api.version();
     let Some(other) = minor_of(theirs) else {
-        // It is for the connection to fail where it does.
+        // An unknown version is not refused: if the two do not fit, connecting fails.
         tracing::debug!("the server's UCX version `{theirs}` is none that is known");
         return Ok(());
     };

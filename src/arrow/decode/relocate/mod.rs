@@ -169,7 +169,8 @@ impl Relocator {
         let mut array_memory = if list.is_empty() {
             ArrayMemory::new(stream.stream())
         } else {
-            // SAFETY: as in `body_to_host`; the stream holds the owner until its work is done.
+            // SAFETY: the buffers of a body on a GPU are readable there after `ready`, until its
+            // owner is dropped. The stream holds the owner until its work is done.
             let array_memory = unsafe { stream.copy(&list, &gpu.device) }?;
             stream.hold(Arc::clone(&body.owner))?;
             array_memory

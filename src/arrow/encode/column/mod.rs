@@ -51,10 +51,11 @@ impl<'a> Column<'a> {
     ) -> Checked<Self> {
         let encoded = field.dictionary.is_some();
         if !encoded {
-            // SAFETY: this function has the same contract.
+            // SAFETY: the caller promises an array as `of_field` requires it, unchanged during
+            // `'a`.
             return unsafe { Self::of_values(field, array, memory) };
         }
-        // SAFETY: this function has the same contract.
+        // SAFETY: the caller promises an array as `of_field` requires it, unchanged during `'a`.
         unsafe { Self::new(field.layout(), &[], &[], encoded, array, memory) }
     }
 
@@ -68,7 +69,7 @@ impl<'a> Column<'a> {
         array: &'a ArrowArray,
         memory: ProducerMemory<'a>,
     ) -> Checked<Self> {
-        // SAFETY: this function has the same contract.
+        // SAFETY: the caller promises an array as `of_field` requires it, unchanged during `'a`.
         unsafe { Self::new(Layout::Struct, fields, &[], false, array, memory) }
     }
 
@@ -87,7 +88,7 @@ impl<'a> Column<'a> {
             Type::Union { ids, .. } => ids.as_slice(),
             _ => &[],
         };
-        // SAFETY: this function has the same contract.
+        // SAFETY: the caller promises an array as `of_field` requires it, unchanged during `'a`.
         unsafe {
             Self::new(
                 field.ty.layout(),
@@ -174,7 +175,7 @@ impl<'a> Column<'a> {
         // SAFETY: `new` checked that the array has one child for each field, in a list that is not
         // NULL. The producer is trusted that the list has as many entries.
         let slot = unsafe { self.array.children.add(index) };
-        // SAFETY: as above.
+        // SAFETY: the slot is an entry of the list, as for the address above.
         let child = unsafe { slot.read() };
         // SAFETY: a child that is not NULL is an array that lives as long as its parent.
         let Some(child) = (unsafe { child.as_ref() }) else {
@@ -255,7 +256,7 @@ impl<'a> Column<'a> {
         // SAFETY: `new` checked that the array has the layout's buffers, in a list that is not
         // NULL. The producer is trusted that the list has as many entries.
         let slot = unsafe { self.array.buffers.add(self.skipped + index) };
-        // SAFETY: as above.
+        // SAFETY: the slot is an entry of the list, as for the address above.
         unsafe { slot.read() }.cast()
     }
 
@@ -334,7 +335,7 @@ impl<'a> Column<'a> {
     }
 
     fn read_bits(&self, range: BitRange) -> Checked<Bits<'a>> {
-        // SAFETY: as in `bytes`.
+        // SAFETY: the array lives and does not change during 'a, by the contract of `of_field`.
         let bytes = unsafe { self.memory.read(range.buffer) }?;
         Ok(Bits::new(bytes, range.first, range.len))
     }

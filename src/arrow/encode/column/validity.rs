@@ -55,7 +55,7 @@ impl<'a> Column<'a> {
         // The producer's count is valid for the whole array only.
         match usize::try_from(self.array.null_count) {
             Ok(count) if rows == self.len => Ok(count),
-            // SAFETY: as in `bytes`.
+            // SAFETY: the array lives and does not change during 'a, by the contract of `of_field`.
             _ => unsafe { self.memory.zeros(range) },
         }
     }

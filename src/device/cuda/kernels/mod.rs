@@ -49,7 +49,8 @@ pub struct Kernels {
 
 // SAFETY: the driver's functions take these handles on any thread.
 unsafe impl Send for Kernels {}
-// SAFETY: as above; nobody writes them.
+// SAFETY: several threads may call the driver's functions with these handles, which nobody writes,
+// at once.
 unsafe impl Sync for Kernels {}
 
 impl Kernels {

@@ -3,8 +3,9 @@
 //! They belong to the process, and are never destroyed: a client may wait for one after the
 //! connection that named it is over. A connection has some of them for its time.
 //!
-//! A waiting client waits for the event as it was recorded last. So an event is recorded again only
-//! where that comes no sooner than before: when it has happened, or behind it on the same stream.
+//! A waiting client waits for the latest recording of the event. A new recording must not happen
+//! before the old one. So an event is recorded again only once it has happened, or later on the
+//! same stream.
 
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
@@ -125,7 +126,7 @@ impl Events {
 /// A free event for which nobody waits any more.
 fn take(device: &Arc<Device>) -> Option<SharedEvent> {
     let mut free = FREE.lock();
-    // What a reset took is waited for by nobody.
+    // Nobody waits for an event that was lost in a reset.
     free.retain(|shared| !shared.device.is_lost());
     let found = free
         .iter()

@@ -23,7 +23,7 @@ pub struct Orders {
 #[derive(Debug)]
 struct Named {
     handle: [u8; IPC_HANDLE_BYTES],
-    /// Opened when a body is first read that waits for it: only then its device is known.
+    /// Opened when the first body that waits for it is read, because its device is unknown before.
     opened: Option<Arc<Event>>,
 }
 
@@ -59,7 +59,7 @@ impl Orders {
                 "comes while {MOST_WAITING} others wait for their lists"
             )));
         }
-        // One left over from a stream that was cancelled is only another wait.
+        // An entry left from a cancelled stream does no harm: it adds one more wait.
         self.waiting.insert(seq, event);
         Ok(())
     }

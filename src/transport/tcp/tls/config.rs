@@ -55,7 +55,7 @@ pub fn server(files: &TlsFiles) -> Result<ServerConfig> {
     let mut config = builder
         .with_single_cert(chain, key)
         .map_err(|error| mismatch(files, &error))?;
-    // Its keys go with the configuration: who held a ticket under an earlier one is asked anew.
+    // The ticket keys belong to the configuration, so a ticket of an earlier one is not accepted.
     config.ticketer =
         ring::Ticketer::new().map_err(|error| of_no_use("a key for tickets", &error))?;
     config.alpn_protocols = vec![ALPN.to_vec()];

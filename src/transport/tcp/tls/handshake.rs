@@ -158,7 +158,8 @@ impl<S: TlsSide> Handshake<S> {
     pub fn turn(&mut self) -> Result<HandshakeProgress> {
         loop {
             let is_done = match self.step() {
-                // All messages of a turn are written at once: each would wake the peer.
+                // All messages of a turn are written together, because each write would wake the
+                // peer.
                 Ok(HandshakeStep::Again) => continue,
                 Ok(HandshakeStep::Read) => false,
                 Ok(HandshakeStep::Done) => true,
@@ -205,7 +206,7 @@ impl<S: TlsSide> Handshake<S> {
             }
             Ok(ConnectionState::BlockedHandshake) => Ok(HandshakeStep::Read),
             Ok(ConnectionState::WriteTraffic(_)) => Ok(HandshakeStep::Done),
-            // Nothing of these is asked for, or the peer has ended the connection.
+            // States that our configuration never asks for, or the peer has ended the connection.
             Ok(_) => Err(rustls::Error::HandshakeNotComplete),
             Err(error) => Err(error),
         };
@@ -361,7 +362,7 @@ pub async fn connect(
 
 /// The name that the server's certificate has to have.
 fn server_name<'a>(tls: &'a TlsOptions, host: &'a str) -> &'a str {
-    // The interface of an address is this machine's own word for a network.
+    // An interface in an address has a meaning on this machine only.
     let bare = host.split_once('%').map_or(host, |(address, _)| address);
     tls.files().server_name.as_deref().unwrap_or(bare)
 }

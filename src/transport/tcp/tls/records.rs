@@ -36,7 +36,7 @@ const MOST_IDLE: u32 = 32;
 const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
 
-/// What an error of a wire stands for that [`Wire::explain`] tells.
+/// The errno of a failure that [`Wire::explain`] describes.
 const BROKEN: Errno = Errno::BADMSG;
 
 /// What renews the keys.
@@ -293,7 +293,7 @@ impl Records {
             ([NEW_SESSION_TICKET, _, _, _, ticket @ ..], Keys::Client(keys)) => {
                 keys.handle_new_session_ticket(ticket).map_err(broken)
             }
-            // No record may have the old key behind it.
+            // The message must be the last that was sealed with the old key.
             ([KEY_UPDATE, 0, 0, 1, asks @ 0..=1], keys) if self.opening.messages.is_empty() => {
                 let (number, secrets) = keys.renew_receiving().map_err(broken)?;
                 self.opening.cipher = decrypter(self.suite, secrets)?;
@@ -402,7 +402,7 @@ impl Wire for Records {
         const WARNING: u8 = 1;
         let alert = [WARNING, AlertDescription::CloseNotify.into()];
         if self.sealing.seal(ContentType::Alert, &[&alert]).is_ok() {
-            // A peer that reads nothing does without: the socket ends all the same.
+            // A peer that does not read misses the message. The socket ends all the same.
             let _ = self.sealing.write(socket);
         }
     }

@@ -222,8 +222,8 @@ impl UcxConnection {
         self.over.clone().map_or(Ok(()), Err)
     }
 
-    /// The next message. Where there is none the descriptor tells when to ask again, or whoever is
-    /// awake does it by himself.
+    /// The next message. If there is none, the descriptor tells a sleeper when to ask again; a
+    /// caller that is awake asks again by itself.
     fn next(&mut self) -> Result<Option<(u32, Incoming)>> {
         self.generation.ensure_same_process()?;
         let gpu = self.gpu.clone();
@@ -249,7 +249,7 @@ impl UcxConnection {
                 return Err(closed());
             };
             match link.worker.rest() {
-                // Callbacks may have run while it was asked for rest.
+                // Callbacks may have run during `rest`.
                 Ok(asleep) => {
                     if !self.settle() && asleep {
                         self.rests = true;
@@ -279,8 +279,8 @@ impl UcxConnection {
         self.wake_for_inbox();
     }
 
-    /// Keeps the promise of [`ConnectionReadiness`]: whoever sleeps wakes for what is in the inbox,
-    /// although another thread's call has put it there.
+    /// Keeps the promise of [`ConnectionReadiness`]: a sleeper wakes for messages in the inbox,
+    /// also if a call of another thread has put them there.
     fn wake_for_inbox(&mut self) {
         if let Some(link) = &mut self.link
             && (!self.inbox.is_empty() || self.over.is_some())

@@ -46,7 +46,7 @@ impl PeerRegions for UcxConnection {
     fn receive_on(&mut self, gpu: Option<&Arc<Device>>) {
         let gpu = gpu.filter(|_| self.knows_cuda).cloned();
         self.tagged.receive_on(gpu.clone());
-        // What is under way of an earlier stream may still want the earlier one.
+        // Operations of an earlier stream may still need the earlier GPU.
         self.gpu = gpu.or(self.gpu.take());
     }
 

@@ -66,9 +66,9 @@ impl UcxConnection {
                 "a {class:?} message of {length} bytes cannot be sent; the limit is {most}"
             )));
         }
-        // Rule R1: no header to a peer that knows one stream, and for metadata the reply flag. UCX
-        // drops a message with it that is read after the endpoint has failed, as the last word of a
-        // server may be.
+        // Rule R1: no header to a peer that knows one stream, and the reply flag on metadata.
+        // Control messages have no such flag: UCX drops a message with it that is read after the
+        // endpoint has failed, and the last word of a server may be read then.
         let flags = match class {
             MessageClass::Metadata => UCP_AM_SEND_FLAG_REPLY,
             MessageClass::Control => 0,
@@ -98,7 +98,7 @@ impl UcxConnection {
         })
     }
 
-    /// Starts to send. What is not over at once needs progress, for which whoever sleeps is woken.
+    /// Starts to send. An operation that is not over at once needs progress, so a sleeper is woken.
     fn post<F>(&mut self, sending: Sending, call: F) -> Result<()>
     where
         F: FnOnce(&Api, ucp_ep_h, *const c_void, usize, ucp_request_param_t) -> ucs_status_ptr_t,

@@ -8,8 +8,8 @@ use crate::transport::rdma::Pulls;
 use crate::transport::ucx::closing::{Closing, Remains};
 
 impl UcxConnection {
-    /// Whether what was sent has left. A close soon after takes the rest back, and the peer is told
-    /// of a time-out.
+    /// Whether all sent messages have left. A close before that drops the rest, and the peer is
+    /// told of a time-out.
     pub(super) fn has_left(&mut self) -> bool {
         if self.ensure_usable().is_err() {
             return true;
@@ -17,7 +17,7 @@ impl UcxConnection {
         let Some(link) = &self.link else {
             return true;
         };
-        // One flush at a time: a peer that reads nothing is asked about again and again.
+        // One flush at a time: this is called again and again while a peer reads nothing.
         let begin = || link.endpoint.begin_flush(&link.worker);
         let mut flush = self.flush.take().unwrap_or_else(begin);
         let gpu = self.gpu.clone();
@@ -31,8 +31,8 @@ impl UcxConnection {
         self.over.is_some()
     }
 
-    /// Has UCX let go of everything, on another thread. What the peer was `lent` is dropped there
-    /// when the peer can reach it no more, or given back.
+    /// Makes UCX release everything, on another thread. That thread drops `lent`, the memory that
+    /// the peer was lent, when the peer can no longer reach it; or `lent` is given back.
     pub(super) fn shut_down(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
         let Some(link) = self.link.take() else {
             return lent;
