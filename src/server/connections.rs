@@ -116,6 +116,11 @@ impl ConnectionTable {
         self.peers.entry(key).or_default().add(descriptors);
     }
 
+    /// Whether it is one of them and has closed: another thread is about to remove it.
+    pub(super) fn has_closed(&self, link: &EndLink) -> bool {
+        link.is_closed() && self.links.contains_key(&link.context.id)
+    }
+
     /// Returns whether it was one of them.
     pub(super) fn remove(&mut self, link: &EndLink) -> bool {
         let Some(KeptLink { descriptors, .. }) = self.links.remove(&link.context.id) else {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::arrow::EncodeOptions;
 use crate::driver::acceptor::{Acceptor, NotServed};
@@ -34,6 +34,8 @@ use crate::transport::{self, Connection, LinkOptions};
 const GRACE: Duration = Duration::from_millis(500);
 /// How long a stop waits until transports have closed their connections.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a stop waits at most before it asks a connection again whether its data has arrived.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct ServerCore {
     pub(super) options: ServerOptions,
@@ -47,6 +49,8 @@ pub(super) struct ServerCore {
     pub(super) threads: Threads,
     pub(super) listeners: Mutex<Vec<Listening>>,
     pub(super) links: Mutex<ConnectionTable>,
+    /// Tells of a connection that `links` has no more.
+    pub(super) removed: Condvar,
     pub(super) bounds: ConnectionBounds,
     pub(super) next_link: AtomicU64,
     pub(super) pulls: Arc<PullQueues>,
@@ -160,6 +164,7 @@ impl ServerCore {
 
     pub(super) fn remove(&self, link: &EndLink) {
         if self.links.lock().remove(link) {
+            self.removed.notify_all();
             self.figures.closed();
         }
     }
@@ -227,18 +232,19 @@ impl ServerCore {
 
     /// Waits until the clients have received the sent data, or until `deadline`.
     fn wait_delivered(&self, deadline: Timestamp) {
-        const PAUSE: Duration = Duration::from_millis(1);
-        while !clock::until(deadline).is_zero() && !self.all_finished() {
-            std::thread::sleep(PAUSE);
+        let mut waiting = self.links();
+        // A connection that ends wakes this thread. No event says that a peer's system has all.
+        let mut pause = Duration::from_millis(1);
+        loop {
+            // All are asked, so that a slow client does not delay the others.
+            waiting.retain(|link| !link.end_sending() || self.links.lock().has_closed(link));
+            let left = clock::until(deadline);
+            if waiting.is_empty() || left.is_zero() {
+                return;
+            }
+            self.removed.wait_for(&mut self.links.lock(), pause.min(left));
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
-    }
-
-    /// Ends every connection's sending side. Returns whether all have delivered their data.
-    fn all_finished(&self) -> bool {
-        // All connections are asked, so that a slow client does not delay the others. A closed
-        // connection in the list is about to be removed by another thread.
-        let finished = |all, link: &Arc<EndLink>| link.end_sending() && !link.is_closed() && all;
-        self.links().iter().fold(true, finished)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::answers::Answers;
 use super::authorizing::{Asking, Authorizing};
@@ -76,6 +76,7 @@ impl ServerHandle {
             threads: Threads::new(Weak::clone(me) as Weak<ServerCore>),
             listeners: Mutex::default(),
             links: Mutex::default(),
+            removed: Condvar::new(),
             bounds,
             next_link: AtomicU64::new(1),
             pulls,
