@@ -3647,9 +3647,8 @@ dipc_status dipc_server_new(const struct dipc_server_options *options,
  * @param server         Server.
  * @param uri            "shm:/path" or "shm:@name": for processes of this host, by a socket in the
  *                       file system or an abstract one. "tls://host:port", "tcp://host:port",
- *                       "ucx://host:port": for other hosts too; port 0 takes a free one.
- *                       "mem:name": for this process, in tests. May set tags of its own
- *                       (want_data=N).
+ *                       "ucx://host:port": for other hosts too; port 0 takes a free one. May
+ *                       set tags of its own (want_data=N).
  * @param buffer         Receives the URI for clients and a NUL; NULL if it is not wanted.
  * @param size_bytes     Size of buffer: at least DIPC_URI_BYTES, or 0 with a NULL buffer.
  * @param out_len_bytes  Receives the length of the URI, without the NUL.

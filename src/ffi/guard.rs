@@ -204,8 +204,8 @@ mod tests {
     #[test]
     fn null_handles_are_refused_by_name() {
         let body = |_: &mut ProbeHandle| -> Result<()> { panic!("the body ran") };
-        // SAFETY: NULL is allowed.
         let (status, text) = status_and_text(|error| {
+            // SAFETY: NULL is allowed.
             unsafe { Call::new(std::ptr::null_mut::<ProbeHandle>(), error) }.run(body)
         });
         assert_eq!(

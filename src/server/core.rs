@@ -242,7 +242,8 @@ impl ServerCore {
             if waiting.is_empty() || left.is_zero() {
                 return;
             }
-            self.removed.wait_for(&mut self.links.lock(), pause.min(left));
+            self.removed
+                .wait_for(&mut self.links.lock(), pause.min(left));
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

@@ -1,7 +1,9 @@
 //! The transports of this build, found by the scheme of a URI or of a setting.
 
 use crate::error::{Error, Result};
-use crate::transport::{Reach, Settings, Transport, Trust, mem, shm, tcp, ucx};
+#[cfg(any(test, feature = "mem"))]
+use crate::transport::mem;
+use crate::transport::{Settings, Transport, Trust, shm, tcp, ucx};
 
 /// Every transport of this build.
 pub const ALL: &[&dyn Transport] = &[
@@ -10,6 +12,7 @@ pub const ALL: &[&dyn Transport] = &[
     &tcp::Tcp::PLAIN,
     #[cfg(feature = "tls")]
     &tcp::Tcp::TLS,
+    #[cfg(any(test, feature = "mem"))]
     &mem::Mem,
 ];
 
@@ -23,9 +26,7 @@ pub fn by_scheme(scheme: &str) -> Result<&'static dyn Transport> {
         .copied()
         .find(|transport| transport.scheme() == scheme)
         .ok_or_else(|| {
-            // The transport within one process is for tests.
-            let known = ALL.iter().filter(|it| it.trust().reach != Reach::Process);
-            let known: Vec<_> = known.map(|transport| transport.scheme()).collect();
+            let known: Vec<_> = ALL.iter().map(|transport| transport.scheme()).collect();
             Error::unsupported(format!(
                 "this build has no transport for `{scheme}:`; it has {}",
                 known.join(", ")

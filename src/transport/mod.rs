@@ -6,7 +6,7 @@
 //!
 //! | module | scheme | bodies |
 //! |---|---|---|
-//! | [`mem`] | `mem:` | both kinds, inside one process; for tests |
+//! | `mem` | `mem:` | both kinds, inside one process; for tests |
 //! | [`shm`] | `shm:` | lent regions; small ones as bytes |
 //! | [`tcp`] | `tcp:`, `tls:` | bytes, over one socket or several |
 //! | [`ucx`] | `ucx:` | bytes, over what UCX finds; lent memory where the server is told to |
@@ -26,6 +26,7 @@ mod features;
 mod lend;
 mod lender;
 mod listening;
+#[cfg(any(test, feature = "mem"))]
 pub mod mem;
 mod message;
 mod options;

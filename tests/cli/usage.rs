@@ -152,8 +152,6 @@ fn files_that_cannot_be_served_are_named() {
         ],
     );
     assert!(told.contains("tpch:nation:1 is given twice"), "{told}");
-    let told = failure(1, &["serve", "--listen", "mem:x", NATION]);
-    assert!(told.contains("within this process alone"), "{told}");
 }
 
 /// Exit status 1: requests that cannot succeed.

@@ -192,9 +192,6 @@ fn remedy(name: &str, error: &anyhow::Error) -> &'static str {
 
 /// Listens at `uri`; gives the whole URI. A failure names the address.
 fn listen(server: &ServerHandle, uri: &str) -> Result<String> {
-    if uri.starts_with("mem:") {
-        bail!("{uri} can be reached within this process alone; use shm:, tcp: or ucx:");
-    }
     if uri.starts_with("grpc") {
         bail!("{uri} is an address of Arrow Flight: give HOST:PORT to --flight");
     }
