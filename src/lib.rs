@@ -120,6 +120,8 @@ pub use device::DeviceKind;
 #[doc(inline)]
 pub use error::{Advice, Error, Result, Status};
 #[doc(inline)]
+pub use filter::build::{FilterBuilder, FilterExpression};
+#[doc(inline)]
 pub use proto::{Headers, Selection, Verb};
 #[doc(inline)]
 pub use server::ServerStats;

@@ -1,60 +1,81 @@
-//! Messages of filters from columns, literals and calls of functions: what [`Filter::parse`] reads.
-//!
-//! [`Filter::parse`]: super::Filter::parse
+//! Messages of filters from columns, literals and calls of functions.
+
+use std::sync::Arc;
 
 use arrow::array::{Array, AsArray};
-use arrow::compute::cast;
+use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, Field, FieldRef, Fields, Float32Type, Float64Type,
-    Int8Type, Int16Type, Int32Type, Int64Type, Schema, TimeUnit,
+    DECIMAL128_MAX_PRECISION, DataType, Date32Type, Decimal128Type, Field, FieldRef, Fields,
+    Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, SchemaRef, TimeUnit,
+    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use prost::Message;
 use prost::bytes::Bytes;
 
 use super::message::expression::Kind;
 use super::message::{
-    Argument, DecimalLiteral, Declaration, Expression as Encoded, ExpressionReference,
-    ExtendedExpression, Extension, ExtensionFile, FieldReference, Literal, NamedStruct, OrList,
-    Precise, ScalarFunction, Segment, StructField, StructType, extension, literal,
+    Argument, Cast, DayTime, DecimalLiteral, Declaration, Expression as Encoded,
+    ExpressionReference, ExtendedExpression, Extension, ExtensionFile, FieldReference,
+    FunctionOption, IfClause, IfThen, Literal, NamedStruct, OrList, Precise, ScalarFunction,
+    Segment, StructField, StructType, Type, UserDefinedType, extension, kind, literal,
 };
-use super::types::{digits, substrait_type};
+use super::types::{decimal, digits, substrait_type};
 use super::value::plain;
 use crate::error::{Error, Result};
 
+/// The number by which messages refer to the type "null", whose one value stands beside those of
+/// each type.
+const NULL: u32 = 0;
 /// Where Substrait keeps the files that declare its functions.
 const FILES: &str = "https://github.com/substrait-io/substrait/blob/main/extensions/";
 
-/// An expression of the message that a [`Builder`] makes.
+/// An expression of the message that a [`FilterBuilder`] makes.
 #[derive(Debug, Clone)]
-pub struct Expression(Bytes);
+pub struct FilterExpression(Bytes);
 
-/// Makes the message of one filter, for tables of a schema.
+/// Makes the message of one filter, for tables of a schema: an extended expression of
+/// [Substrait](https://substrait.io), as [`GetOptions::filter`](crate::GetOptions::filter) takes it.
+///
+/// ```
+/// use std::sync::Arc;
+/// use arrow::array::Int64Array;
+/// use arrow::datatypes::{DataType, Field, Schema};
+/// use dipc::{FilterBuilder, FilterExpression, GetOptions};
+///
+/// let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, true)]));
+/// let mut builder = FilterBuilder::new(&schema);
+/// let (n, _) = builder.column(&["n"])?;
+/// let ten = FilterExpression::literal(&Int64Array::from(vec![10]))?;
+/// let condition = builder.call("lt", [n, ten]);
+/// let options = GetOptions::new().filter(builder.finish(condition))?;
+/// # Ok::<(), dipc::Error>(())
+/// ```
 #[derive(Debug)]
-pub struct Builder<'a> {
-    schema: &'a Schema,
+pub struct FilterBuilder {
+    schema: SchemaRef,
     /// Positions of the columns that were named so far. The message's own schema has these alone.
     columns: Vec<usize>,
     /// Functions that were called so far; the message refers to them by position.
-    functions: Vec<&'static str>,
+    functions: Vec<String>,
 }
 
-impl<'a> Builder<'a> {
+impl FilterBuilder {
     /// A builder without expressions.
-    pub fn new(schema: &'a Schema) -> Self {
+    pub fn new(schema: &SchemaRef) -> Self {
         Self {
-            schema,
+            schema: Arc::clone(schema),
             columns: Vec::new(),
             functions: Vec::new(),
         }
     }
 
-    /// The column at `path`: its name, and below it names of fields of structs. With the type in
-    /// which the server compares it: that of the values for dictionaries and runs.
+    /// The column at `path`: its name, then names of fields of structs. Beside it the type in which
+    /// the server compares it: that of the values for dictionaries and runs.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: there is no such column, with those that there are, or there are several.
-    pub fn column(&mut self, path: &[String]) -> Result<(Expression, DataType)> {
+    /// `InvalidArgument`: no column, or several, have the name; the text lists the columns.
+    pub fn column(&mut self, path: &[impl AsRef<str>]) -> Result<(FilterExpression, DataType)> {
         let (places, field) = find(path, self.schema.fields())?;
         let top = places.first().copied().unwrap_or_default();
         let known = self.columns.iter().position(|&column| column == top);
@@ -79,26 +100,45 @@ impl<'a> Builder<'a> {
         Ok((column, plain(field.data_type())))
     }
 
-    /// A call of a function of Substrait, by its name without a signature.
-    pub fn call(&mut self, name: &'static str, arguments: Vec<Expression>) -> Expression {
+    /// A call of a function of Substrait, by its name without a signature. The page on filters
+    /// lists the functions that servers know.
+    pub fn call(
+        &mut self,
+        name: &str,
+        arguments: impl IntoIterator<Item = FilterExpression>,
+    ) -> FilterExpression {
+        self.call_with(name, arguments, [])
+    }
+
+    /// [`call`](Self::call) with options, each a name and its value: `("overflow", "SILENT")`.
+    pub fn call_with(
+        &mut self,
+        name: &str,
+        arguments: impl IntoIterator<Item = FilterExpression>,
+        options: impl IntoIterator<Item = (&'static str, &'static str)>,
+    ) -> FilterExpression {
         let known = self.functions.iter().position(|known| *known == name);
         let known = known.unwrap_or_else(|| {
-            self.functions.push(name);
+            self.functions.push(name.to_owned());
             self.functions.len() - 1
         });
         let arguments = arguments
             .into_iter()
             .map(|it| Argument { value: Some(it.0) });
+        let options = options.into_iter().map(|(name, value)| FunctionOption {
+            name: name.to_owned(),
+            preference: vec![value.to_owned()],
+        });
         let call = ScalarFunction {
             reference: u32::try_from(known).unwrap_or(u32::MAX),
             arguments: arguments.collect(),
-            options: Vec::new(),
+            options: options.collect(),
         };
         encoded(Kind::ScalarFunction(call.encode_to_vec().into()))
     }
 
-    /// The message of a filter by `root`.
-    pub fn finish(self, root: Expression) -> Vec<u8> {
+    /// The message of the filter whose condition is `root`.
+    pub fn finish(&self, root: FilterExpression) -> Vec<u8> {
         let mut names = Vec::new();
         let columns = self
             .columns
@@ -115,13 +155,20 @@ impl<'a> Builder<'a> {
                 kind: Some(extension::Kind::Function(Declaration {
                     uri: file.map_or(0, |file| anchor(file + 1)),
                     anchor: anchor(place),
-                    name: (*name).to_owned(),
+                    name: name.clone(),
                     urn: 0,
                 })),
             }
         });
+        let null = Extension {
+            kind: Some(extension::Kind::Type(Declaration {
+                anchor: NULL,
+                name: "null".to_owned(),
+                ..Declaration::default()
+            })),
+        };
         let message = ExtendedExpression {
-            extensions: declared.collect(),
+            extensions: declared.chain([null]).collect(),
             referred_expr: vec![ExpressionReference {
                 expression: Some(root.0),
                 measure: None,
@@ -142,38 +189,79 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// The one row of `value`, null or not.
-///
-/// # Errors
-///
-/// `Unsupported`: a message has no such literals. `InvalidArgument`: not one row, or a decimal of
-/// more than 38 digits.
-pub fn literal(value: &dyn Array) -> Result<Expression> {
-    if value.len() != 1 {
-        return Err(Error::invalid_argument("a literal has one row"));
+impl FilterExpression {
+    /// The one row of `value`, null or not.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`: a message has no such literals. `InvalidArgument`: not one row, or a decimal
+    /// of more than 38 digits.
+    pub fn literal(value: &dyn Array) -> Result<Self> {
+        if value.len() != 1 {
+            return Err(Error::invalid_argument("a literal has one row"));
+        }
+        let (kind, variation) = match value.is_null(0) {
+            true => (literal::Kind::Null(null_type()), 0),
+            false => kind_of(value)?,
+        };
+        let literal = Literal {
+            kind: Some(kind),
+            variation,
+        };
+        Ok(encoded(Kind::Literal(literal.encode_to_vec().into())))
     }
-    let (kind, variation) = match value.is_null(0) {
-        true => (literal::Kind::Null(substrait_type(value.data_type())), 0),
-        false => kind_of(value)?,
-    };
-    let literal = Literal {
-        kind: Some(kind),
-        variation,
-    };
-    Ok(encoded(Kind::Literal(literal.encode_to_vec().into())))
+
+    /// Whether `value` is one of `options`.
+    #[must_use]
+    pub fn any_of(value: Self, options: impl IntoIterator<Item = Self>) -> Self {
+        let list = OrList {
+            value: Some(value.0),
+            options: options.into_iter().map(|option| option.0).collect(),
+        };
+        encoded(Kind::SingularOrList(list.encode_to_vec().into()))
+    }
+
+    /// The second part of the first of `clauses` whose first part is true; `otherwise`, or null, if
+    /// none is.
+    #[must_use]
+    pub fn if_then(
+        clauses: impl IntoIterator<Item = (Self, Self)>,
+        otherwise: Option<Self>,
+    ) -> Self {
+        let clause = |(condition, then): (Self, Self)| IfClause {
+            condition: Some(condition.0),
+            then: Some(then.0),
+        };
+        let choice = IfThen {
+            ifs: clauses.into_iter().map(clause).collect(),
+            otherwise: otherwise.map(|it| it.0),
+        };
+        encoded(Kind::IfThen(choice.encode_to_vec().into()))
+    }
+
+    /// The value as another type. A value that the type does not have is an error of the filter.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`: a message has no such type.
+    pub fn cast(self, to: &DataType) -> Result<Self> {
+        let cast = Cast {
+            to: Some(known_type(to)?),
+            input: Some(self.0),
+            failure: 0,
+        };
+        Ok(encoded(Kind::Cast(cast.encode_to_vec().into())))
+    }
 }
 
-/// Whether `value` is one of `options`.
-pub fn any_of(value: Expression, options: Vec<Expression>) -> Expression {
-    let list = OrList {
-        value: Some(value.0),
-        options: options.into_iter().map(|option| option.0).collect(),
-    };
-    encoded(Kind::SingularOrList(list.encode_to_vec().into()))
+fn null_type() -> Type {
+    Type {
+        kind: Some(kind::Kind::UserDefined(UserDefinedType { reference: NULL })),
+    }
 }
 
-fn encoded(kind: Kind) -> Expression {
-    Expression(Encoded { kind: Some(kind) }.encode_to_vec().into())
+fn encoded(kind: Kind) -> FilterExpression {
+    FilterExpression(Encoded { kind: Some(kind) }.encode_to_vec().into())
 }
 
 /// Substrait's file with this function.
@@ -187,11 +275,11 @@ fn file_of(name: &str) -> &'static str {
 }
 
 /// The positions of the field at `path`, and the field.
-fn find<'a>(path: &[String], columns: &'a Fields) -> Result<(Vec<usize>, &'a FieldRef)> {
+fn find<'a>(path: &[impl AsRef<str>], columns: &'a Fields) -> Result<(Vec<usize>, &'a FieldRef)> {
     let mut fields = Some(columns);
     let mut found = None;
     let mut places = Vec::with_capacity(path.len());
-    for name in path {
+    for name in path.iter().map(AsRef::as_ref) {
         let siblings = fields.ok_or_else(|| {
             Error::invalid_argument(format!("{name:?} is asked for of a column without fields"))
         })?;
@@ -230,8 +318,26 @@ fn absent(name: &str, fields: &Fields) -> Error {
     ))
 }
 
+/// The type of a message for `of`.
+///
+/// # Errors
+///
+/// `Unsupported`: there is none. `InvalidArgument`: a decimal of more than 38 digits.
+fn known_type(of: &DataType) -> Result<Type> {
+    let known = substrait_type(of);
+    match &known.kind {
+        Some(kind::Kind::Decimal(of)) => decimal(of.precision, of.scale).map(|_| known),
+        Some(_) => Ok(known),
+        None => Err(unsupported(of)),
+    }
+}
+
+fn unsupported(of: &DataType) -> Error {
+    Error::unsupported(format!("filters have no literals of type {of}"))
+}
+
 /// The type of a field, whose name, and the names of whose fields, go to `names`.
-fn named(field: &Field, names: &mut Vec<String>) -> super::message::Type {
+fn named(field: &Field, names: &mut Vec<String>) -> Type {
     names.push(field.name().clone());
     inner_names(field.data_type(), names);
     substrait_type(field.data_type())
@@ -263,8 +369,13 @@ fn inner_names(of: &DataType, names: &mut Vec<String>) {
 fn kind_of(value: &dyn Array) -> Result<(literal::Kind, u32)> {
     use literal::Kind;
     let of = value.data_type();
+    let strict = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
     let converted = |to: &DataType| {
-        cast(value, to).map_err(|error| Error::invalid_argument(format!("a literal: {error}")))
+        cast_with_options(value, to, &strict)
+            .map_err(|error| Error::invalid_argument(format!("a literal: {error}")))
     };
     // The bits of unsigned numbers lie in the fields of signed ones, as DataFusion has them.
     let integer = || {
@@ -300,12 +411,20 @@ fn kind_of(value: &dyn Array) -> Result<(literal::Kind, u32)> {
         ),
         DataType::Int32 => (Kind::I32(value.as_primitive::<Int32Type>().value(0)), 0),
         DataType::Int64 => (Kind::I64(value.as_primitive::<Int64Type>().value(0)), 0),
-        // Each of these is a number of the next wider type.
-        DataType::UInt8 | DataType::UInt16 | DataType::UInt32 => (Kind::I64(integer()?), 0),
+        DataType::UInt8 => (
+            Kind::I8(value.as_primitive::<UInt8Type>().value(0).into()),
+            1,
+        ),
+        DataType::UInt16 => (
+            Kind::I16(value.as_primitive::<UInt16Type>().value(0).into()),
+            1,
+        ),
+        DataType::UInt32 => {
+            let bits = value.as_primitive::<UInt32Type>().value(0);
+            (Kind::I32(bits.cast_signed()), 1)
+        }
         DataType::UInt64 => {
-            let bits = value
-                .as_primitive::<arrow::datatypes::UInt64Type>()
-                .value(0);
+            let bits = value.as_primitive::<UInt64Type>().value(0);
             (Kind::I64(bits.cast_signed()), 1)
         }
         DataType::Float16 | DataType::Float32 => {
@@ -331,7 +450,10 @@ fn kind_of(value: &dyn Array) -> Result<(literal::Kind, u32)> {
         DataType::Timestamp(unit, Some(_)) => (Kind::PrecisionTimestampTz(precise(*unit)?), 0),
         DataType::Decimal32(precision, scale)
         | DataType::Decimal64(precision, scale)
-        | DataType::Decimal128(precision, scale) => {
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale) => {
+            let precision = precision.min(&DECIMAL128_MAX_PRECISION);
+            decimal(i32::from(*precision), i32::from(*scale))?;
             let wide = converted(&DataType::Decimal128(*precision, *scale))?;
             let value = wide.as_primitive::<Decimal128Type>().value(0);
             let literal = DecimalLiteral {
@@ -341,9 +463,22 @@ fn kind_of(value: &dyn Array) -> Result<(literal::Kind, u32)> {
             };
             (Kind::Decimal(literal), 0)
         }
-        other => {
-            let text = format!("filters have no literals of type {other}");
-            return Err(Error::unsupported(text));
-        }
+        DataType::Duration(unit) => (Kind::IntervalDayToSecond(day_time(*unit, integer()?)?), 0),
+        other => return Err(unsupported(other)),
+    })
+}
+
+/// The length of time of so many units.
+fn day_time(unit: TimeUnit, value: i64) -> Result<DayTime> {
+    const DAY: i64 = 86_400;
+    let per_second = 10_i64.pow(digits(unit).unsigned_abs().into());
+    let seconds = value.div_euclid(per_second);
+    let too_long = |_| Error::unsupported("filters have no literals of so long a duration");
+    Ok(DayTime {
+        days: i32::try_from(seconds.div_euclid(DAY)).map_err(too_long)?,
+        seconds: i32::try_from(seconds.rem_euclid(DAY)).map_err(too_long)?,
+        microseconds: None,
+        precision: i32::from(digits(unit)),
+        subseconds: value.rem_euclid(per_second),
     })
 }

@@ -8,12 +8,12 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, AsArray as _, Int64Array, NullArray, RecordBatch, StringArray};
 use arrow::compute::{concat_batches, is_null};
 use arrow::datatypes::Int64Type;
+use dipc::FilterBuilder;
 use dipc::arena::{Arena, ArenaOptions};
 use dipc::cancel::Cancel;
 use dipc::client::GetOptions;
 use dipc::device::DeviceKind;
 use dipc::error::{Result, Status};
-use dipc::filter::build::Builder;
 use dipc::filter::rows::MOST_FREE_ROWS;
 use dipc::proto::{Credit, Selection};
 use dipc::server::{ServerOptions, ServerRequest};
@@ -316,10 +316,10 @@ fn a_filter_at_work_ends_with_its_client() {
     let column: ArrayRef = Arc::new(NullArray::new(MOST_FREE_ROWS));
     let batch = RecordBatch::try_from_iter_with_nullable([("n", column, true)]).unwrap();
     let schema = batch.schema();
-    let mut builder = Builder::new(&schema);
+    let mut builder = FilterBuilder::new(&schema);
     let column = builder.column(&["n".to_owned()]).unwrap().0;
     let tests = (0..500).map(|_| builder.call("is_null", vec![column.clone()]));
-    let tests = tests.collect();
+    let tests: Vec<_> = tests.collect();
     let root = builder.call("or", tests);
     let message = builder.finish(root);
     for subject in SUBJECTS {

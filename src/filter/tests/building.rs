@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array as _, ArrayRef, AsArray as _, Int32Array, RecordBatch, StringArray, StringViewArray,
-    StructArray,
+    Array as _, ArrayRef, AsArray as _, BooleanArray, Int8Array, Int16Array, Int32Array,
+    RecordBatch, StringArray, StringViewArray, StructArray,
 };
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, TimeUnit};
 
 use crate::error::Status;
 use crate::filter::Filter;
-use crate::filter::build::{Builder, any_of, literal};
+use crate::filter::build::{FilterBuilder, FilterExpression};
 
 /// Two rows of `of`: the numbers 1 and 2, or as near to these as the type allows.
 fn rows(of: &DataType) -> ArrayRef {
@@ -28,13 +28,13 @@ fn rows(of: &DataType) -> ArrayRef {
 }
 
 /// Promise of the builder: a literal of each type is the value that it was made of, beside a column
-/// of its type, and a typed null is none.
+/// of its type, and a null of each type is none.
 #[test]
 fn literals_are_the_values_that_they_were_made_of() {
     use DataType::{
-        Binary, BinaryView, Boolean, Date32, Date64, Decimal32, Decimal64, Decimal128, Float16,
-        Float32, Float64, Int8, Int16, Int32, Int64, LargeBinary, LargeUtf8, Time32, Time64,
-        Timestamp, UInt8, UInt16, UInt32, UInt64, Utf8, Utf8View,
+        Binary, BinaryView, Boolean, Date32, Date64, Decimal32, Decimal64, Decimal128, Decimal256,
+        Duration, Float16, Float32, Float64, Int8, Int16, Int32, Int64, LargeBinary, LargeUtf8,
+        Time32, Time64, Timestamp, UInt8, UInt16, UInt32, UInt64, Utf8, Utf8View,
     };
     let zone = || Some("+01:00".into());
     for of in [
@@ -61,6 +61,7 @@ fn literals_are_the_values_that_they_were_made_of() {
         Decimal32(9, 2),
         Decimal64(18, 2),
         Decimal128(38, 2),
+        Decimal256(50, 2),
         Time32(TimeUnit::Second),
         Time32(TimeUnit::Millisecond),
         Time64(TimeUnit::Microsecond),
@@ -69,14 +70,17 @@ fn literals_are_the_values_that_they_were_made_of() {
         Timestamp(TimeUnit::Millisecond, zone()),
         Timestamp(TimeUnit::Microsecond, zone()),
         Timestamp(TimeUnit::Nanosecond, None),
+        Duration(TimeUnit::Second),
+        Duration(TimeUnit::Nanosecond),
     ] {
         let column = rows(&of);
         let batch = RecordBatch::try_from_iter([("c", column.clone())]).unwrap();
         let schema = batch.schema();
         for value in [column.slice(0, 1), arrow::array::new_null_array(&of, 1)] {
-            let mut builder = Builder::new(&schema);
-            let (found, _) = builder.column(&["c".to_owned()]).unwrap();
-            let root = builder.call("equal", vec![found, literal(&value).unwrap()]);
+            let mut builder = FilterBuilder::new(&schema);
+            let (found, _) = builder.column(&["c"]).unwrap();
+            let literal = FilterExpression::literal(&value).unwrap();
+            let root = builder.call("equal", [found, literal]);
             let filter = Filter::parse(&builder.finish(root), &schema);
             let filter = filter.unwrap_or_else(|error| panic!("{of}: {error}"));
             let passed = filter.apply(&batch).unwrap();
@@ -84,6 +88,30 @@ fn literals_are_the_values_that_they_were_made_of() {
             assert_eq!(passed, batch.slice(0, expected), "{of}");
         }
     }
+}
+
+/// Promise of the builder: a choice, a cast and an option of a function reach the server as they
+/// are.
+#[test]
+fn choices_casts_and_options_are_kept() {
+    let column: ArrayRef = Arc::new(Int8Array::from(vec![Some(100), Some(27), None]));
+    let batch = RecordBatch::try_from_iter_with_nullable([("c", column, true)]).unwrap();
+    let schema = batch.schema();
+    let number = |value| FilterExpression::literal(&Int8Array::from(vec![value])).unwrap();
+    let wide = |value| FilterExpression::literal(&Int16Array::from(vec![value])).unwrap();
+    let mut builder = FilterBuilder::new(&schema);
+    let (c, _) = builder.column(&["c"]).unwrap();
+    let silent = [("overflow", "SILENT")];
+    // 100 + 100 as int8 is -56; as int16 it is 200.
+    let wrapped = builder.call_with("add", [c.clone(), number(100)], silent);
+    let is_wrapped = builder.call("equal", [wrapped, number(-56)]);
+    let sum = c.cast(&DataType::Int16).unwrap();
+    let sum = builder.call("add", [sum, wide(100)]);
+    let is_wide = builder.call("equal", [sum, wide(127)]);
+    let truth = FilterExpression::literal(&BooleanArray::from(vec![true])).unwrap();
+    let root = FilterExpression::if_then([(is_wrapped, truth)], Some(is_wide));
+    let filter = Filter::parse(&builder.finish(root), &schema).unwrap();
+    assert_eq!(filter.apply(&batch).unwrap(), batch.slice(0, 2));
 }
 
 /// Promise of the builder: columns are found by their names, in structs too, whatever stands beside
@@ -103,31 +131,29 @@ fn columns_are_found_by_name() {
     ];
     let batch = RecordBatch::try_from_iter(columns).unwrap();
     let schema = batch.schema();
-    let path = |names: &[&str]| {
-        names
-            .iter()
-            .map(|name| (*name).to_owned())
-            .collect::<Vec<_>>()
-    };
-    let mut builder = Builder::new(&schema);
-    let (last, _) = builder.column(&path(&["last"])).unwrap();
-    let (b, of) = builder.column(&path(&["s", "b"])).unwrap();
+    let mut builder = FilterBuilder::new(&schema);
+    let (last, _) = builder.column(&["last"]).unwrap();
+    let (b, of) = builder.column(&["s", "b"]).unwrap();
     assert_eq!(of, DataType::Int32);
-    let eight = literal(&Int32Array::from(vec![8])).unwrap();
-    let texts = ["y", "z"].map(|text| literal(&StringArray::from(vec![text])).unwrap());
+    let eight = FilterExpression::literal(&Int32Array::from(vec![8])).unwrap();
+    let texts =
+        ["y", "z"].map(|text| FilterExpression::literal(&StringArray::from(vec![text])).unwrap());
     let equal = builder.call("equal", vec![b, eight]);
-    let root = builder.call("and", vec![equal, any_of(last, texts.to_vec())]);
+    let root = builder.call(
+        "and",
+        vec![equal, FilterExpression::any_of(last, texts.to_vec())],
+    );
     let filter = Filter::parse(&builder.finish(root), &schema).unwrap();
     assert_eq!(filter.columns(), [1, 2]);
     assert_eq!(filter.apply(&batch).unwrap(), batch.slice(1, 1));
 
-    let mut builder = Builder::new(&schema);
+    let mut builder = FilterBuilder::new(&schema);
     for (names, text) in [
         (&["Last"][..], "there are \"first\", \"s\", \"last\""),
         (&["s", "c"][..], "there are \"a\", \"b\""),
         (&["last", "a"][..], "without fields"),
     ] {
-        let error = builder.column(&path(names)).unwrap_err();
+        let error = builder.column(names).unwrap_err();
         assert_eq!(error.status(), Status::InvalidArgument);
         assert!(error.text().contains(text), "{error}");
     }
@@ -152,9 +178,9 @@ fn views_hold_what_their_rows_use() {
     for (texts, most) in [(Arc::new(own) as ArrayRef, 3 * 60), (shared, 60)] {
         let batch = RecordBatch::try_from_iter([("n", numbers.clone()), ("t", texts)]).unwrap();
         let schema = batch.schema();
-        let mut builder = Builder::new(&schema);
+        let mut builder = FilterBuilder::new(&schema);
         let (n, _) = builder.column(&["n".to_owned()]).unwrap();
-        let three = literal(&Int32Array::from(vec![3])).unwrap();
+        let three = FilterExpression::literal(&Int32Array::from(vec![3])).unwrap();
         let root = builder.call("lt", vec![n, three]);
         let filter = Filter::parse(&builder.finish(root), &schema).unwrap();
         let passed = filter.apply(&batch).unwrap();

@@ -6,10 +6,10 @@ use arrow::array::{
     StructArray, new_empty_array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
-use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 
 use crate::error::{Error, Status};
-use crate::filter::build::{Builder, literal};
+use crate::filter::build::{FilterBuilder, FilterExpression};
 use crate::filter::rows::{MOST_FREE_ROWS, ensure_bounded};
 use crate::filter::{Filter, ROWS_AT_ONCE};
 
@@ -19,10 +19,10 @@ fn of(column: ArrayRef) -> RecordBatch {
 }
 
 /// `c IS NULL`; without columns, TRUE.
-fn is_null(schema: &Schema) -> Filter {
-    let mut builder = Builder::new(schema);
+fn is_null(schema: &SchemaRef) -> Filter {
+    let mut builder = FilterBuilder::new(schema);
     let root = match schema.fields().is_empty() {
-        true => literal(&BooleanArray::from(vec![true])).unwrap(),
+        true => FilterExpression::literal(&BooleanArray::from(vec![true])).unwrap(),
         false => {
             let column = builder.column(&["c".to_owned()]).unwrap().0;
             builder.call("is_null", vec![column])
@@ -31,10 +31,10 @@ fn is_null(schema: &Schema) -> Filter {
     Filter::parse(&builder.finish(root), schema).unwrap()
 }
 
-fn equals(schema: &Schema, text: &str) -> Filter {
-    let mut builder = Builder::new(schema);
+fn equals(schema: &SchemaRef, text: &str) -> Filter {
+    let mut builder = FilterBuilder::new(schema);
     let column = builder.column(&["c".to_owned()]).unwrap().0;
-    let text = literal(&StringArray::from(vec![text])).unwrap();
+    let text = FilterExpression::literal(&StringArray::from(vec![text])).unwrap();
     let root = builder.call("equal", vec![column, text]);
     Filter::parse(&builder.finish(root), schema).unwrap()
 }
@@ -159,7 +159,7 @@ fn nulls_of_structs_are_those_of_encoded_fields() {
         RecordBatch::try_from_iter_with_nullable([("s", Arc::new(column) as ArrayRef, true)]);
     let batch = batch.unwrap();
     let schema = batch.schema();
-    let mut builder = Builder::new(&schema);
+    let mut builder = FilterBuilder::new(&schema);
     let column = builder.column(&["s".to_owned(), "c".to_owned()]).unwrap().0;
     let root = builder.call("is_null", vec![column]);
     let filter = Filter::parse(&builder.finish(root), &schema).unwrap();

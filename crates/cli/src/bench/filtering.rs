@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
-use arrow::datatypes::Schema;
+use arrow::datatypes::SchemaRef;
 use dipc::arena::{Arena, ArenaOptions};
 use dipc::arrow::stream::ArrayReader as _;
 use dipc::arrow::{batch_from_c, batch_to_c, schema_to_c};
 use dipc::client::{Client, GetOptions};
 use dipc::device::DeviceKind;
 use dipc::filter::Filter;
-use dipc::filter::build::{Builder, literal};
 use dipc::server::ServerHandle;
+use dipc::{FilterBuilder, FilterExpression};
 
 use super::case::{Case, Memory};
 use super::client::new_client;
@@ -121,7 +121,7 @@ struct Ways<'a> {
     client: Client,
     uri: &'a str,
     filter: Filter,
-    schema: Arc<Schema>,
+    schema: SchemaRef,
     whole: GetOptions,
     filtered: GetOptions,
     rows: u64,
@@ -129,7 +129,7 @@ struct Ways<'a> {
 
 impl<'a> Ways<'a> {
     fn new(case: &Case, ready: &'a Ready) -> Result<Self> {
-        let schema = case.shape().schema();
+        let schema = Arc::new(case.shape().schema());
         let message = message(case, &schema)?;
         let filter = Filter::parse(&message, &schema)?;
         let whole = case.get_options();
@@ -139,7 +139,7 @@ impl<'a> Ways<'a> {
             client: new_client(case)?,
             uri: &ready.uri,
             filter,
-            schema: Arc::new(schema),
+            schema,
             whole,
             filtered,
             rows: case.distinct() * case.rows,
@@ -183,15 +183,15 @@ impl<'a> Ways<'a> {
 }
 
 /// The filter `c0 < limit`, which the case's share of the rows passes.
-fn message(case: &Case, schema: &Schema) -> Result<Vec<u8>> {
-    let mut builder = Builder::new(schema);
+fn message(case: &Case, schema: &SchemaRef) -> Result<Vec<u8>> {
+    let mut builder = FilterBuilder::new(schema);
     let (column, _) = builder.column(&["c0".to_owned()])?;
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a share of the values is not greater than their number"
     )]
     let limit = (case.passing / 100.0 * as_float(VALUES)) as i64;
-    let limit = literal(&Int64Array::from(vec![limit]))?;
+    let limit = FilterExpression::literal(&Int64Array::from(vec![limit]))?;
     let root = builder.call("lt", vec![column, limit]);
     Ok(builder.finish(root))
 }

@@ -248,7 +248,7 @@ fn ask_filter(
         bail!("--where needs the table's columns, and the server does not tell them");
     };
     condition
-        .message(&schema_from_c(&schema)?)
+        .message(&schema_from_c(&schema)?.into())
         .context("--where")
 }
 
@@ -338,7 +338,7 @@ fn open_flight(args: &Args, request: flight::Request<'_>) -> Result<Box<dyn Coun
             let schema = asked
                 .schema()
                 .context("--where needs the table's columns")?;
-            condition.message(&schema).context("--where")
+            condition.message(&schema.into()).context("--where")
         })
         .transpose()?;
     let selection = args.selection(filter)?;

@@ -8,9 +8,9 @@ use arrow::array::{
     new_null_array,
 };
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Schema, TimeUnit};
+use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 use dipc::filter::Filter;
-use dipc::filter::build::{Builder, Expression, any_of, literal};
+use dipc::{FilterBuilder, FilterExpression};
 
 use super::{Condition, Term};
 
@@ -21,8 +21,8 @@ impl Condition {
     ///
     /// The text names the column that there is not, the literal that its column cannot have, or
     /// what filters cannot do with the types.
-    pub fn message(&self, schema: &Schema) -> Result<Vec<u8>> {
-        let mut builder = Builder::new(schema);
+    pub fn message(&self, schema: &SchemaRef) -> Result<Vec<u8>> {
+        let mut builder = FilterBuilder::new(schema);
         let root = encode(&mut builder, &self.0, None)?;
         let message = builder.finish(root);
         // What the server would say as well, before it is asked.
@@ -32,11 +32,15 @@ impl Condition {
 }
 
 /// The expression for a term. A literal takes the type of the column `beside` it.
-fn encode(builder: &mut Builder<'_>, of: &Term, beside: Option<&DataType>) -> Result<Expression> {
+fn encode(
+    builder: &mut FilterBuilder,
+    of: &Term,
+    beside: Option<&DataType>,
+) -> Result<FilterExpression> {
     let arguments = match of {
         Term::Column(path) => return Ok(builder.column(path)?.0),
         Term::Call(_, arguments) | Term::AnyOf(arguments) => arguments,
-        value => return Ok(literal(&array(value, beside)?)?),
+        value => return Ok(FilterExpression::literal(&array(value, beside)?)?),
     };
     let beside = match of {
         Term::Call(name, _) if !compares(name) => None,
@@ -51,7 +55,7 @@ fn encode(builder: &mut Builder<'_>, of: &Term, beside: Option<&DataType>) -> Re
         _ => {
             let options = encoded.split_off(1);
             let value = encoded.pop().context("a list without a value")?;
-            any_of(value, options)
+            FilterExpression::any_of(value, options)
         }
     })
 }
@@ -63,7 +67,7 @@ fn compares(name: &str) -> bool {
 }
 
 /// The type of the first column among `arguments`.
-fn beside_of(builder: &mut Builder<'_>, arguments: &[Term]) -> Result<Option<DataType>> {
+fn beside_of(builder: &mut FilterBuilder, arguments: &[Term]) -> Result<Option<DataType>> {
     let mut columns = arguments.iter().filter_map(|argument| match argument {
         Term::Column(path) => Some(path),
         _ => None,
