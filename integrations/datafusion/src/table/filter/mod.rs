@@ -1,9 +1,6 @@
 //! Filters of a scan that the server evaluates.
 
-mod columns;
 mod compare;
-mod literal;
-mod message;
 mod translate;
 mod types;
 
@@ -20,9 +17,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_expr::{PhysicalExpr, conjunction};
-use prost::Message as _;
 
-use self::message::{Declaration, ExpressionReference, ExtendedExpression, Extension};
 use self::translate::Translator;
 
 /// Most bytes of a message.
@@ -41,10 +36,12 @@ pub(crate) struct Filter {
 
 /// Whether the server can evaluate a filter of a table.
 pub(super) fn support(filter: &Expr, schema: &Schema) -> TableProviderFilterPushDown {
-    let mut translator = Translator::new(schema);
-    let term = translator.condition(filter, 0);
-    let message = term.map(|term| (term.is_wider, translator.message(term.expression)));
-    match message {
+    let message = || {
+        let mut translator = Translator::new(schema)?;
+        let term = translator.condition(filter, 0)?;
+        Some((term.is_wider, translator.builder.finish(term.expression)))
+    };
+    match message() {
         Some((is_wider, message)) if message.len() <= MOST_BYTES => match is_wider {
             true => TableProviderFilterPushDown::Inexact,
             false => TableProviderFilterPushDown::Exact,
@@ -112,39 +109,13 @@ pub(super) fn passed(
 
 /// The message that all of `filters` pass; `None` if there is none, or a server takes none so large.
 fn joined(filters: &[Expr], schema: &Schema) -> Option<Vec<u8>> {
-    let mut translator = Translator::new(schema);
+    let mut translator = Translator::new(schema)?;
     let terms = filters.iter().map(|it| translator.condition(it, 1));
     let mut terms = terms.collect::<Option<Vec<_>>>()?;
     let all = match terms.len() {
         1 => terms.pop()?,
         _ => translator.call("and", terms, DataType::Boolean)?,
     };
-    let message = translator.message(all.expression);
+    let message = translator.builder.finish(all.expression);
     (message.len() <= MOST_BYTES).then_some(message)
-}
-
-impl Translator<'_> {
-    /// The message of one expression.
-    fn message(&self, expression: message::Expression) -> Vec<u8> {
-        let declared = |anchor, name: &str| {
-            let name = name.to_owned();
-            Some(Declaration { anchor, name })
-        };
-        let functions = (0..).zip(&self.functions).map(|(anchor, name)| Extension {
-            data_type: None,
-            function: declared(anchor, name),
-        });
-        let null = Extension {
-            data_type: declared(literal::NULL, "null"),
-            function: None,
-        };
-        let message = ExtendedExpression {
-            extensions: functions.chain([null]).collect(),
-            expressions: vec![ExpressionReference {
-                expression: Some(expression),
-            }],
-            base_schema: Some(self.columns.schema()),
-        };
-        message.encode_to_vec()
-    }
 }

@@ -3,15 +3,18 @@
 //! What has a translation means the same on both sides, and cannot fail for a row: DataFusion may
 //! not evaluate a condition for rows that another one has dropped, and the server evaluates all.
 
-use datafusion::arrow::datatypes::{DataType, Schema};
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::functions::{core, math, string};
 use datafusion::logical_expr::expr::{InList, ScalarFunction};
 use datafusion::logical_expr::{Between, BinaryExpr, Case, Expr, Like, Operator};
 
-use super::columns::{Columns, Place};
-use super::literal::{bare, literal, number_type};
-use super::message::{self, Argument, Expression, FunctionOption, IfClause, IfThen, Kind, OrList};
+use dipc::crossing::arrow_59::{Entrance, schema_in};
+use dipc::{FilterBuilder, FilterExpression};
+
 use super::types::{is_alike, is_comparable, is_text, plain, widens};
 
 /// Most levels of expressions in expressions, and most expressions, that a server takes.
@@ -21,16 +24,15 @@ const MOST_EXPRESSIONS: usize = 1024;
 /// Translates the expressions of one message.
 #[derive(Debug)]
 pub(super) struct Translator<'a> {
-    pub(super) columns: Columns<'a>,
-    /// The names of the functions that are called, by their numbers.
-    pub(super) functions: Vec<&'static str>,
+    table: &'a Schema,
+    pub(super) builder: FilterBuilder,
     expressions: usize,
 }
 
 /// An expression of the message.
 #[derive(Debug, Clone)]
 pub(super) struct Term {
-    pub(super) expression: Expression,
+    pub(super) expression: FilterExpression,
     /// Its type, without dictionaries and runs.
     pub(super) of: DataType,
     pub(super) literal: Option<ScalarValue>,
@@ -40,12 +42,13 @@ pub(super) struct Term {
 }
 
 impl<'a> Translator<'a> {
-    pub(super) fn new(schema: &'a Schema) -> Self {
-        Self {
-            columns: Columns::new(schema),
-            functions: Vec::new(),
+    /// `None` for a table that cannot be asked for.
+    pub(super) fn new(table: &'a Schema) -> Option<Self> {
+        Some(Self {
+            table,
+            builder: FilterBuilder::new(&Arc::new(schema_in(table).ok()?)),
             expressions: 0,
-        }
+        })
     }
 
     /// The expression; `None` if it has no translation.
@@ -56,10 +59,7 @@ impl<'a> Translator<'a> {
         let level = level + 1;
         match expr {
             Expr::Alias(alias) => self.term(&alias.expr, level),
-            Expr::Column(column) => {
-                let place = self.columns.named(&column.name)?;
-                self.field(&place)
-            }
+            Expr::Column(column) => self.field(&[&column.name]),
             Expr::Literal(value, _) => self.literal(value),
             Expr::BinaryExpr(binary) => self.binary(binary, level),
             Expr::Not(inner) => self.test("not", inner, level),
@@ -94,7 +94,7 @@ impl<'a> Translator<'a> {
         arguments: Vec<Term>,
         of: DataType,
     ) -> Option<Term> {
-        self.call_with(name, arguments, of, Vec::new())
+        self.call_with(name, arguments, of, None)
     }
 
     fn call_with(
@@ -102,46 +102,36 @@ impl<'a> Translator<'a> {
         name: &'static str,
         arguments: Vec<Term>,
         of: DataType,
-        options: Vec<FunctionOption>,
+        options: Option<(&'static str, &'static str)>,
     ) -> Option<Term> {
         let is_wider = arguments.iter().any(|it| it.is_wider);
         // The opposite of a condition that more rows pass is one that fewer pass.
         if is_wider && !matches!(name, "and" | "or") {
             return None;
         }
-        let known = self.functions.iter().position(|known| *known == name);
-        let anchor = known.unwrap_or_else(|| {
-            self.functions.push(name);
-            self.functions.len() - 1
-        });
         let levels = arguments.iter().map(|it| it.levels).max();
-        let value = |term: Term| Argument {
-            value: Some(term.expression),
-        };
-        let call = message::ScalarFunction {
-            reference: u32::try_from(anchor).ok()?,
-            arguments: arguments.into_iter().map(value).collect(),
-            options,
-        };
-        let term = self.counted(Kind::ScalarFunction(call), of, levels.unwrap_or(0))?;
+        let arguments = arguments.into_iter().map(|it| it.expression);
+        let call = self.builder.call_with(name, arguments, options);
+        let term = self.counted(call, of, levels.unwrap_or(0))?;
         Some(Term { is_wider, ..term })
     }
 
     /// A call whose result keeps its lowest bits where it does not fit, as in DataFusion.
     fn wrapping(&mut self, name: &'static str, arguments: Vec<Term>, of: DataType) -> Option<Term> {
-        let overflow = FunctionOption {
-            name: "overflow".to_owned(),
-            preference: vec!["SILENT".to_owned()],
-        };
-        self.call_with(name, arguments, of, vec![overflow])
+        self.call_with(name, arguments, of, Some(("overflow", "SILENT")))
     }
 
     /// An expression over others of `levels`; `None` if it is one too many for a server.
-    fn counted(&mut self, kind: Kind, of: DataType, levels: usize) -> Option<Term> {
+    fn counted(
+        &mut self,
+        expression: FilterExpression,
+        of: DataType,
+        levels: usize,
+    ) -> Option<Term> {
         self.expressions += 1;
         let fits = self.expressions <= MOST_EXPRESSIONS && levels < MOST_LEVELS;
         fits.then_some(Term {
-            expression: Expression { kind: Some(kind) },
+            expression,
             of,
             literal: None,
             levels: levels + 1,
@@ -149,15 +139,24 @@ impl<'a> Translator<'a> {
         })
     }
 
-    fn field(&mut self, place: &Place<'a>) -> Option<Term> {
-        let of = plain(place.field.data_type()).clone();
-        self.counted(Kind::Selection(place.reference()?), of, 0)
+    /// The column at this path: its name, then names of fields of structs.
+    fn field(&mut self, path: &[&str]) -> Option<Term> {
+        let (column, _) = self.builder.column(path).ok()?;
+        let (top, names) = path.split_first()?;
+        let mut of = self.table.field_with_name(top).ok()?.data_type();
+        for name in names {
+            let DataType::Struct(fields) = of else {
+                return None;
+            };
+            of = fields.find(name)?.1.data_type();
+        }
+        self.counted(column, plain(of).clone(), 0)
     }
 
     fn literal(&mut self, value: &ScalarValue) -> Option<Term> {
-        let of = plain(&value.data_type()).clone();
-        let term = self.counted(Kind::Literal(literal(value)?), of, 0)?;
-        let literal = Some(bare(value).clone());
+        let value = bare(value);
+        let term = self.counted(literal(value)?, value.data_type(), 0)?;
+        let literal = Some(value.clone());
         Some(Term { literal, ..term })
     }
 
@@ -270,19 +269,14 @@ impl<'a> Translator<'a> {
             if !is_alike(&value.of, plain(&option.data_type())) || !is_known {
                 return None;
             }
-            options.push(Expression {
-                kind: Some(Kind::Literal(literal(option)?)),
-            });
+            options.push(literal(option)?);
         }
         if !is_comparable(&value.of) || value.is_wider {
             return None;
         }
         let levels = value.levels.max(1);
-        let members = OrList {
-            value: Some(Box::new(value.expression)),
-            options,
-        };
-        let found = self.counted(Kind::SingularOrList(members), DataType::Boolean, levels)?;
+        let members = FilterExpression::any_of(value.expression, options);
+        let found = self.counted(members, DataType::Boolean, levels)?;
         self.negated(found, list.negated)
     }
 
@@ -306,10 +300,7 @@ impl<'a> Translator<'a> {
             }
             levels = levels.max(condition.levels).max(then.levels);
             results.push(then.of);
-            clauses.push(IfClause {
-                condition: Some(condition.expression),
-                then: Some(then.expression),
-            });
+            clauses.push((condition.expression, then.expression));
         }
         let mut otherwise = None;
         if let Some(expr) = &case.else_expr {
@@ -319,10 +310,10 @@ impl<'a> Translator<'a> {
             }
             levels = levels.max(term.levels);
             results.push(term.of);
-            otherwise = Some(Box::new(term.expression));
+            otherwise = Some(term.expression);
         }
         let of = alike(&results)?;
-        self.counted(Kind::IfThen(IfThen { clauses, otherwise }), of, levels)
+        self.counted(FilterExpression::if_then(clauses, otherwise), of, levels)
     }
 
     /// A cast that keeps all values.
@@ -339,18 +330,16 @@ impl<'a> Translator<'a> {
             return None;
         }
         let levels = term.levels;
-        let cast = message::Cast {
-            to: Some(number_type(to)?),
-            input: Some(term.expression),
-        };
-        self.counted(Kind::Cast(Box::new(cast)), to.clone(), levels)
+        let named = Schema::new(vec![Field::new("", to.clone(), true)]);
+        let named = schema_in(&named).ok()?;
+        let cast = term.expression.cast(named.field(0).data_type()).ok()?;
+        self.counted(cast, to.clone(), levels)
     }
 
     fn function(&mut self, call: &ScalarFunction, level: usize) -> Option<Term> {
         let function = &call.func;
         if *function == core::get_field() {
-            let place = self.place(&call.args, level)?;
-            return self.field(&place);
+            return self.field(&path(&call.args, level)?);
         }
         let known = [
             (string::starts_with(), "starts_with"),
@@ -378,24 +367,25 @@ impl<'a> Translator<'a> {
         };
         self.call(name, arguments, of)
     }
+}
 
-    /// The field that `get_field` with these arguments gives.
-    fn place(&mut self, arguments: &[Expr], level: usize) -> Option<Place<'a>> {
-        let (base, names) = arguments.split_first()?;
-        let base = match base {
-            Expr::Column(column) => self.columns.named(&column.name)?,
-            Expr::ScalarFunction(inner)
-                if level < MOST_LEVELS && inner.func == core::get_field() =>
-            {
-                self.place(&inner.args, level + 1)?
-            }
-            _ => return None,
+/// The path of the field that `get_field` with these arguments gives.
+fn path(arguments: &[Expr], level: usize) -> Option<Vec<&str>> {
+    let (base, names) = arguments.split_first()?;
+    let mut path = match base {
+        Expr::Column(column) => vec![&*column.name],
+        Expr::ScalarFunction(inner) if level < MOST_LEVELS && inner.func == core::get_field() => {
+            path(&inner.args, level + 1)?
+        }
+        _ => return None,
+    };
+    for name in names {
+        let Expr::Literal(name, _) = name else {
+            return None;
         };
-        names.iter().try_fold(base, |place, name| match name {
-            Expr::Literal(name, _) => place.child(name.try_as_str()??),
-            _ => None,
-        })
+        path.push(name.try_as_str()??);
     }
+    Some(path)
 }
 
 impl Term {
@@ -431,4 +421,20 @@ fn alike(types: &[DataType]) -> Option<DataType> {
     let mut all = types.iter().filter(|of| !of.is_null());
     let is_known = is_comparable(known) && all.all(|of| is_alike(known, of));
     is_known.then(|| known.clone())
+}
+
+/// The literal with this value; `None` if messages have none for it.
+fn literal(value: &ScalarValue) -> Option<FilterExpression> {
+    let value = bare(value).to_array().ok()?;
+    let batch = RecordBatch::try_from_iter_with_nullable([("", value, true)]).ok()?;
+    let batch = Entrance::new(&batch.schema()).ok()?.batch(batch).ok()?;
+    FilterExpression::literal(batch.column(0)).ok()
+}
+
+/// The value without the encoding of its column.
+fn bare(value: &ScalarValue) -> &ScalarValue {
+    match value {
+        ScalarValue::Dictionary(_, value) | ScalarValue::RunEndEncoded(_, _, value) => bare(value),
+        value => value,
+    }
 }
