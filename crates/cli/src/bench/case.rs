@@ -15,6 +15,7 @@ use dipc::transport::BodyPolicy;
 use serde::{Deserialize, Serialize};
 
 use super::certificate;
+use crate::parse;
 
 /// Declares an option with few values. Each has the same name on the command line and in JSON.
 macro_rules! choice {
@@ -440,7 +441,7 @@ impl Case {
         // Both processes are this command's own.
         options.link.access.trusted_network = true;
         options.link.access.allow_remote = self.listen.is_some();
-        options.link.settings = crate::settings(&self.settings)?;
+        options.link.settings = parse::settings(&self.settings)?;
         options.link.tls = certificate::of_server(self.certificate.as_deref());
         Ok(options)
     }

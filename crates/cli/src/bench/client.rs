@@ -16,6 +16,7 @@ use super::message::{Outcome, Ready, Usage};
 use super::worker::Parent;
 use super::{certificate, filtering, idle, machine, opening, putting, shed, timing};
 use crate::output::whole;
+use crate::parse;
 use crate::report::as_float;
 
 /// Measures the case.
@@ -65,7 +66,7 @@ pub fn client_with(case: &Case, tls: Arc<TlsOptions>) -> Result<Client> {
     let options = ClientOptions {
         // Parallel streams are warmed up in parallel too.
         max_idle: usize::try_from(case.streams).unwrap_or(usize::MAX),
-        settings: crate::settings(&case.settings)?,
+        settings: parse::settings(&case.settings)?,
         tls,
         // Streams of event loops and tasks share connections.
         connections: matches!(case.op, Op::Open | Op::Idle).then_some(8),

@@ -21,7 +21,7 @@ use super::client::new_client;
 use super::message::{Filtered, Filtering, Outcome, Ready, Usage};
 use super::server::TABLE;
 use super::worker::Parent;
-use crate::listen;
+use crate::listening::listen;
 use crate::report::as_float;
 
 /// Values of the column that the condition compares: from 0 on, equally frequent.

@@ -8,7 +8,7 @@ use dipc::client::GetOptions;
 use dipc::device::Target;
 
 use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Take, Touch, Values, What};
-use crate::UsageError;
+use crate::parse::UsageError;
 
 /// Arguments of `dipc bench`.
 #[derive(clap::Args)]

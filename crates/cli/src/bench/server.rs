@@ -19,7 +19,7 @@ use super::pushing;
 use super::table::Ring;
 use super::timing::StampProvider;
 use super::worker::Parent;
-use crate::listen;
+use crate::listening::listen;
 
 /// The ticket of the measured batches.
 pub const TABLE: &[u8] = b"table";

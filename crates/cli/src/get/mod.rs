@@ -26,10 +26,11 @@ use stream::Fetch;
 use work::Work;
 pub use work::narrow;
 
+use crate::parse::{self, UsageError};
 use crate::report::Report;
 use crate::sink::Target;
 use crate::source::{Reader, Reading, Source};
-use crate::{UsageError, flight, output, signals};
+use crate::{flight, output, signals};
 
 /// Arguments of `dipc get`.
 #[derive(clap::Args)]
@@ -356,7 +357,7 @@ fn fetch(
     let start = Instant::now();
     let client = Client::new(ClientOptions {
         any_user: args.any_user,
-        settings: crate::settings(&args.settings)?,
+        settings: parse::settings(&args.settings)?,
         tls: args.trust.options(),
         ..ClientOptions::default()
     })?;

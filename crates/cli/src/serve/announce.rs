@@ -8,11 +8,12 @@ use dipc::server::ServerHandle;
 use serde::Serialize;
 
 use crate::flight::FlightServer;
+use crate::listening::listen;
 use crate::metrics::MetricsServer;
+use crate::output;
 use crate::serve::Args;
 use crate::serve::remote;
 use crate::service::GivenSocket;
-use crate::{listen, output};
 
 #[derive(Serialize)]
 struct ReadyLine<'a> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::UsageError;
+use crate::parse::UsageError;
 use crate::source::Source;
 
 /// Endings of the files of a directory that are served.

@@ -40,12 +40,13 @@ use stop::stop;
 
 use crate::flight::{FlightServer, Gate, Tables};
 use crate::metrics::MetricsServer;
+use crate::parse::{self, UsageError};
 use crate::serve::remote::Remote;
 use crate::signals::Hangups;
 use crate::source::{Reading, Source};
 use crate::tpch;
 use crate::trust::ServerTls;
-use crate::{UsageError, listening, service, signals};
+use crate::{listening, service, signals};
 
 /// Arguments of `dipc serve`.
 #[derive(clap::Args)]
@@ -267,7 +268,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     options.link.access.allow_remote = args.allow_remote.contains(&Remote::Tcp);
     options.link.tls = args.tls.options();
     options.link.access.trusted_network = args.trusted_network;
-    options.link.settings = crate::settings(&args.settings)?;
+    options.link.settings = parse::settings(&args.settings)?;
     let server = Arc::new(ServerHandle::new(options)?);
     if let Some(certificate) = &args.tls.tls_cert {
         validity::warn_of(certificate);
