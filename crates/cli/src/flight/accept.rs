@@ -14,7 +14,7 @@ use tonic::{Code, Status, Streaming};
 
 use crate::flight::audit::{Audit, Visitor};
 use crate::flight::decode::FlightDecoder;
-use crate::flight::service::ticket_of;
+use crate::flight::tables::ticket_of;
 use crate::serve::Accepting;
 
 /// How long a client may take to say what it sends. Meanwhile the call counts as a stream.
