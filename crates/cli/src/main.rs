@@ -29,7 +29,6 @@ mod sink;
 mod soundness;
 mod source;
 mod top;
-mod tpch;
 mod trust;
 mod verify;
 

@@ -43,8 +43,7 @@ use crate::metrics::MetricsServer;
 use crate::parse::{self, UsageError};
 use crate::serve::remote::Remote;
 use crate::signals::Hangups;
-use crate::source::{Reading, Source};
-use crate::tpch;
+use crate::source::{Reading, Source, tpch};
 use crate::trust::ServerTls;
 use crate::{listening, service, signals};
 
