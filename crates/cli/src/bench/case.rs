@@ -457,3 +457,45 @@ impl Case {
         self.listen.clone().unwrap_or_else(own)
     }
 }
+
+/// A small case, at an address of its own.
+#[cfg(test)]
+pub fn test_case(name: &str) -> Case {
+    Case {
+        op: Op::Get,
+        what: What::Memcpy,
+        transport: Scheme::Shm,
+        certificate: None,
+        listen: Some(format!("shm:@dipc-bench-{name}-{}", std::process::id())),
+        memory: Memory::Arena,
+        device: Target::Host,
+        to: Target::Host,
+        touch: Touch::None,
+        take: Take::Next,
+        source: Source::Published,
+        body: Body::Auto,
+        rows: 100,
+        columns: 3,
+        values: Values::Int64,
+        streams: 1,
+        consumers: None,
+        connections: 1,
+        batches: None,
+        seconds: Duration::from_millis(10),
+        interval: Duration::from_millis(1),
+        pause: Duration::ZERO,
+        spin: Duration::ZERO,
+        ring_bytes: 1 << 20,
+        distinct: None,
+        window_batches: 16,
+        window_bytes: 1 << 20,
+        level: Level::Structure,
+        cold: false,
+        fresh: false,
+        resume: false,
+        apart: false,
+        hostile: 0,
+        passing: 50.0,
+        settings: Vec::new(),
+    }
+}

@@ -171,9 +171,8 @@ fn on_threads<T: Send>(threads: u64, work: impl Fn(u64) -> Result<T> + Sync) -> 
 #[cfg(test)]
 mod tests {
     use super::super::server;
-    use super::super::test_case;
     use super::*;
-    use crate::bench::case::{Source, Touch};
+    use crate::bench::case::{Source, Touch, test_case};
 
     fn fetch(case: &Case, ready: &Ready) -> Result<Fetched> {
         let client = new_client(case)?;

@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
+use dipc::arrow::OwnedDeviceStream;
 use dipc::arrow::stream::ArrayReader as _;
 use dipc::client::{Client, PutStats};
+use dipc::error::Error;
+use dipc::server::{HostProvider, ServerRequest};
 
 use super::case::Case;
 use super::client::new_client;
@@ -13,6 +16,21 @@ use super::message::{Outcome, Ready, Usage};
 use super::server::TABLE;
 use super::table::Ring;
 use super::worker::Parent;
+
+/// Takes the batches of clients, and does nothing with them.
+pub struct Taker;
+
+impl HostProvider for Taker {
+    fn open(&self, _: &ServerRequest) -> dipc::error::Result<OwnedDeviceStream> {
+        Err(Error::unsupported("this server only takes tables"))
+    }
+
+    fn take(&self, request: &ServerRequest) -> dipc::error::Result<()> {
+        let mut source = request.source()?;
+        while source.next()?.is_some() {}
+        Ok(())
+    }
+}
 
 /// Sends the distinct batches in turn, in one stream, until the server has taken enough of them.
 pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {

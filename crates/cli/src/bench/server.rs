@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use dipc::arrow::OwnedDeviceStream;
-use dipc::arrow::stream::{ArrayReader as _, export_device_stream};
-use dipc::error::Error;
+use dipc::arrow::stream::export_device_stream;
 use dipc::server::{HostProvider, ServerHandle, ServerRequest};
 
 use super::case::{Case, Op, Source};
@@ -15,10 +14,10 @@ use super::filtering;
 use super::flight::OneBatchServer;
 use super::machine;
 use super::message::{Ready, Usage};
-use super::pushing;
 use super::table::Ring;
 use super::timing::StampProvider;
 use super::worker::Parent;
+use super::{pushing, putting};
 use crate::listening::listen;
 
 /// The ticket of the measured batches.
@@ -63,7 +62,7 @@ pub fn start(case: &Case) -> Result<(Arc<ServerHandle>, Ready)> {
     publish(&server, WARM_UP, &ring, case.warm_up())?;
     match (case.op, case.source) {
         (Op::Put, _) => {
-            let outcome = server.set_handler(Box::new(Taker));
+            let outcome = server.set_handler(Box::new(putting::Taker));
             outcome.map_err(|(error, _)| error)?;
         }
         (Op::Latency, _) => serve(&server, StampProvider { case: case.clone() })?,
@@ -103,21 +102,6 @@ fn publish(server: &ServerHandle, ticket: &[u8], ring: &Ring, count: u64) -> Res
 fn serve(server: &ServerHandle, provider: impl HostProvider) -> Result<()> {
     let outcome = server.serve(TABLE, Box::new(provider));
     Ok(outcome.map_err(|(error, _)| error)?)
-}
-
-/// Takes the batches of clients, and does nothing with them.
-struct Taker;
-
-impl HostProvider for Taker {
-    fn open(&self, _: &ServerRequest) -> dipc::error::Result<OwnedDeviceStream> {
-        Err(Error::unsupported("this server only takes tables"))
-    }
-
-    fn take(&self, request: &ServerRequest) -> dipc::error::Result<()> {
-        let mut source = request.source()?;
-        while source.next()?.is_some() {}
-        Ok(())
-    }
 }
 
 /// Provides the distinct batches in turn.
