@@ -13,10 +13,8 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Server
 
 use super::case::Case;
 use super::certificate;
-use super::machine::{many, ready, repeat};
-use super::message::{Latency, histogram};
-use super::timing::nanoseconds;
-use super::worker::Parent;
+use super::message::{Latency, Parent};
+use super::timing::{histogram, many, nanoseconds, repeat};
 
 const ALPN: &[u8] = b"dipc/1";
 /// Data of one record, and the bytes before it.
@@ -30,7 +28,7 @@ pub fn seal(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     let key = LessSafeKey::new(key);
     let mut memory = vec![1_u8; size];
     let mut number = 0_u64;
-    if !ready(parent)? {
+    if !parent.ready()? {
         return Ok(());
     }
     let outcome = repeat(case, many(case), || {
@@ -54,7 +52,7 @@ pub fn handshake(case: &Case, parent: &Parent) -> Result<()> {
     let server = server_config(folder)?;
     let client = ClientConfigs::new(folder)?;
     let mut times = histogram()?;
-    if !ready(parent)? {
+    if !parent.ready()? {
         return Ok(());
     }
     let outcome = repeat(case, 1, || {

@@ -1,33 +1,28 @@
 //! The fetching process.
 
-use std::future::poll_fn;
-use std::sync::{Arc, Barrier};
+use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail};
-use dipc::client::{Answer, Client, ClientOptions, GetOptions, Stream};
-use dipc::proto::Verb;
-use dipc::transport::TlsOptions;
+use anyhow::{Context as _, Result, anyhow};
 
 use super::case::{Case, Op};
 use super::fetching::{Fetched, Fetcher};
-use super::message::{Outcome, Ready, Usage};
-use super::worker::Parent;
-use super::{certificate, filtering, idle, machine, opening, putting, shed, timing};
+use super::message::{Outcome, Parent, Ready, Usage};
+use super::streams::{allow_descriptors, new_client};
+use super::{connect, filtering, idle, latency, machine, opening, putting, shed};
 use crate::output::whole;
-use crate::parse;
 use crate::report::as_float;
 
 /// Measures the case.
 pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
-    super::allow_descriptors();
+    allow_descriptors();
     match case.op {
-        Op::Latency => return timing::latency(case, ready, parent),
-        Op::Connect => return timing::connect(case, ready, parent),
+        Op::Latency => return latency::run(case, ready, parent),
+        Op::Connect => return connect::run(case, ready, parent),
         Op::Open => return opening::run(case, ready, parent),
         Op::Put => return putting::run(case, ready, parent),
-        Op::Describe => return timing::describe(case, ready, parent),
+        Op::Describe => return connect::describe(case, ready, parent),
         Op::Shed => return shed::run(case, ready, parent),
         Op::Idle => return idle::run(case, ready, parent),
         Op::Filter => return filtering::run(case, ready, parent),
@@ -43,38 +38,6 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     measure(fetcher, parent)
 }
 
-pub fn new_client(case: &Case) -> Result<Client> {
-    client_with(case, certificate::of_client(case.certificate.as_deref()))
-}
-
-/// Asks for a stream as a task does.
-pub async fn ask(
-    client: &Client,
-    uri: &str,
-    ticket: &[u8],
-    options: &GetOptions,
-) -> Result<Box<Stream>> {
-    let pending = client.start(Verb::Get, &[uri], ticket, options, None)?;
-    match poll_fn(|context| pending.poll_answer(context)).await? {
-        Answer::Stream(stream) => Ok(stream),
-        _ => bail!("the answer is of another verb"),
-    }
-}
-
-/// A client that shares what is known of TLS with others.
-pub fn client_with(case: &Case, tls: Arc<TlsOptions>) -> Result<Client> {
-    let options = ClientOptions {
-        // Parallel streams are warmed up in parallel too.
-        max_idle: usize::try_from(case.streams).unwrap_or(usize::MAX),
-        settings: parse::settings(&case.settings)?,
-        tls,
-        // Streams of event loops and tasks share connections.
-        connections: matches!(case.op, Op::Open | Op::Idle).then_some(8),
-        ..ClientOptions::default()
-    };
-    Ok(Client::new(options)?)
-}
-
 /// Never 0, because it is a divisor.
 fn seconds_between(time: Option<(Instant, Instant)>) -> f64 {
     let elapsed = time.map_or(Duration::ZERO, |(start, end)| end - start);
@@ -88,8 +51,7 @@ fn measure(fetcher: Fetcher<'_>, parent: &Parent) -> Result<()> {
         // One connection for each stream.
         on_threads(u64::from(case.streams), |_| fetcher.warm_up())?;
     }
-    parent.say(())?;
-    if !parent.go()? {
+    if !parent.ready()? {
         return Ok(());
     }
     let consumers = u64::from(case.consumers());

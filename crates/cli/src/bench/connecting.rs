@@ -18,13 +18,9 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind, ServerConnection, St
 use super::case::{Case, What};
 use super::certificate;
 use super::ciphers::{ClientConfigs, server_config};
-use super::machine::{CONNECTIONS, TLS_CONNECTIONS, open, ready, repeat};
-use super::message::{Latency, Outcome, histogram};
-use super::timing::nanoseconds;
-use super::worker::Parent;
-
-/// Connections before the measurement.
-const WARM_UP: u32 = 32;
+use super::machine::{CONNECTIONS, TLS_CONNECTIONS, open};
+use super::message::{Latency, Outcome, Parent};
+use super::timing::{WARM_UP_STEPS, histogram, nanoseconds, repeat};
 
 /// Sends one message of `size` bytes back on each connection, within TLS if there is a
 /// certificate. The port goes to `asked` first.
@@ -73,11 +69,11 @@ pub fn run(case: &Case, size: usize, name: &str, parent: &Parent) -> Result<()> 
         known: None,
         memory: vec![1; size],
     };
-    for _ in 0..WARM_UP {
+    for _ in 0..WARM_UP_STEPS {
         connector.time(case.interval)?;
     }
     let mut times = histogram()?;
-    if !ready(parent)? {
+    if !parent.ready()? {
         return Ok(());
     }
     let outcome = repeat(case, 1, || {

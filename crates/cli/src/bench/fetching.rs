@@ -13,7 +13,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::case::{Case, Take, Touch};
 use super::message::Ready;
-use super::server::{TABLE, WARM_UP};
+use super::streams::{TABLE, WARM_UP};
 use super::values::Values;
 
 /// Most batches to take from a stream before another stream has its turn.

@@ -17,10 +17,8 @@ use dipc::filter::build::{Builder, literal};
 use dipc::server::ServerHandle;
 
 use super::case::{Case, Memory};
-use super::client::new_client;
-use super::message::{Filtered, Filtering, Outcome, Ready, Usage};
-use super::server::TABLE;
-use super::worker::Parent;
+use super::message::{Filtered, Filtering, Outcome, Parent, Ready, Usage};
+use super::streams::{TABLE, new_client};
 use crate::listening::listen;
 use crate::report::as_float;
 
@@ -86,8 +84,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         whole.passed,
         filtered.passed
     );
-    parent.say(())?;
-    if !parent.go()? {
+    if !parent.ready()? {
         return Ok(());
     }
     let before = Usage::now()?;

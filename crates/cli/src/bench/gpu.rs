@@ -9,8 +9,8 @@ use dipc::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Str
 use dipc::device::{DeviceKind, Target};
 
 use super::case::{Case, What};
-use super::machine;
-use super::worker::Parent;
+use super::message::Parent;
+use super::timing::{many, repeat};
 
 /// A GPU, and the benchmark's stream on it.
 #[derive(Clone)]
@@ -139,11 +139,11 @@ pub fn copies(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     // matter, but it is to have been written once.
     unsafe { gpu.stream.fill(here, 1, 2 * size) }?;
     gpu.stream.synchronize()?;
-    if !machine::ready(parent)? {
+    if !parent.ready()? {
         return Ok(());
     }
     let mut next = 0;
-    let outcome = machine::repeat(case, machine::many(case), || {
+    let outcome = repeat(case, many(case), || {
         let event = &events[next % IN_FLIGHT];
         next += 1;
         event.synchronize()?;

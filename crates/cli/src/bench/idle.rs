@@ -7,11 +7,8 @@ use anyhow::{Result, bail};
 use dipc::arrow::stream::ArrayReader as _;
 
 use super::case::Case;
-use super::client::{ask, new_client};
-use super::flight;
-use super::message::{Outcome, Ready, Usage};
-use super::server::{TABLE, WARM_UP};
-use super::worker::Parent;
+use super::message::{Outcome, Parent, Ready, Usage};
+use super::streams::{TABLE, WARM_UP, ask, new_client, runtime};
 
 /// Time for the streams to become idle: the server first fills the window of each.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -19,7 +16,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// Opens the streams, and takes one batch from each. Then the windows are full, and the server
 /// pauses.
 pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
-    let runtime = flight::runtime()?;
+    let runtime = runtime()?;
     let client = new_client(case)?;
     let options = case.get_options();
     if !case.cold {
@@ -27,8 +24,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         let mut stream = client.get(&[&ready.uri], WARM_UP, &options, None)?;
         while stream.next()?.is_some() {}
     }
-    parent.say(())?;
-    if !parent.go()? {
+    if !parent.ready()? {
         return Ok(());
     }
     let before = Usage::now()?;
@@ -43,8 +39,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     }
     thread::sleep(SETTLE);
     let open = Usage::now()?;
-    parent.say(())?;
-    if !parent.go()? {
+    if !parent.ready()? {
         return Ok(());
     }
     thread::sleep(case.seconds);

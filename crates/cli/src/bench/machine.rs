@@ -28,10 +28,9 @@ use super::case::{Case, Shape, Values as Kind, What};
 use super::ciphers;
 use super::connecting;
 use super::gpu;
-use super::message::{Latency, Outcome, Ready, Usage, histogram};
-use super::timing::nanoseconds;
+use super::message::{Latency, Outcome, Parent, Ready, Usage};
+use super::timing::{histogram, many, nanoseconds, repeat};
 use super::values::{Values, sum};
-use super::worker::Parent;
 
 /// The first byte on a socket: the service that the client asks for.
 const SINK: u8 = b's';
@@ -138,45 +137,6 @@ fn size_of(case: &Case) -> Result<usize> {
     Ok(usize::try_from(case.batch_bytes())?)
 }
 
-/// Repeats `step` for the case's time, and reads the clock after each `many` steps. Gives the
-/// number of steps and their time.
-pub(super) fn repeat(
-    case: &Case,
-    many: u64,
-    mut step: impl FnMut() -> Result<()>,
-) -> Result<Outcome> {
-    let before = Usage::now()?;
-    let start = Instant::now();
-    let mut count = 0_u64;
-    while match case.batches {
-        Some(batches) => count < batches,
-        None => !count.is_multiple_of(many) || start.elapsed() < case.seconds,
-    } {
-        step()?;
-        count += 1;
-    }
-    let seconds = start.elapsed().as_secs_f64();
-    let after = Usage::now()?;
-    Ok(Outcome {
-        seconds,
-        batches: count,
-        cpu_seconds: after.cpu_seconds - before.cpu_seconds,
-        peak_bytes: after.peak_bytes,
-        ..Outcome::default()
-    })
-}
-
-/// How many small steps pass between two readings of the clock.
-pub(super) fn many(case: &Case) -> u64 {
-    (64 << 10) / case.batch_bytes() + 1
-}
-
-/// Reports that the process is ready, and waits for the start.
-pub(super) fn ready(parent: &Parent) -> Result<bool> {
-    parent.say(())?;
-    parent.go()
-}
-
 /// The position of a walk through memory, in pieces.
 struct Walk {
     memory: usize,
@@ -221,7 +181,7 @@ fn memcpy(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     // SAFETY: the mapping has `memory` bytes, which hold zeros, and nobody else knows of it.
     let target = unsafe { slice::from_raw_parts_mut(mapped, memory) };
     target.copy_from_slice(&source);
-    if !ready(parent)? {
+    if !parent.ready()? {
         return Ok(());
     }
     let outcome = repeat(case, many(case), || {
@@ -240,7 +200,7 @@ fn process_vm_readv(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     let mut source = vec![1_u8; walk.memory];
     let mut target = vec![0_u8; size];
     let own = getpid().as_raw_nonzero().get();
-    if !ready(parent)? {
+    if !parent.ready()? {
         return Ok(());
     }
     let outcome = repeat(case, many(case), || {
@@ -271,7 +231,7 @@ fn iovec(memory: &mut [u8]) -> libc::iovec {
 fn sums(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     let mut walk = Walk::new(case, size)?;
     let numbers = vec![1_u64; walk.memory / 8];
-    if !ready(parent)? {
+    if !parent.ready()? {
         return Ok(());
     }
     let outcome = repeat(case, many(case), || {
@@ -310,7 +270,7 @@ fn stream_sums(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     let stream = unsafe { OwnedStream::take((&raw mut stream).cast()) };
     let mut stream = StreamReader::new(stream);
     let values = Values::of(&mut stream, shape)?;
-    if !ready(parent)? {
+    if !parent.ready()? {
         return Ok(());
     }
     let outcome = repeat(case, many(case), || {
@@ -336,7 +296,7 @@ pub(super) fn open(name: &str, wanted: u8) -> Result<UnixStream> {
 fn socket_write(case: &Case, size: usize, name: &str, parent: &Parent) -> Result<()> {
     let message = vec![1_u8; size];
     let mut socket = open(name, SINK)?;
-    if !ready(parent)? {
+    if !parent.ready()? {
         return Ok(());
     }
     let start = Instant::now();
@@ -360,7 +320,7 @@ fn socket_round_trip(case: &Case, size: usize, name: &str, parent: &Parent) -> R
     let mut socket = open(name, ECHO)?;
     let readiness = Readiness::of(&socket)?;
     let mut times = histogram()?;
-    if !ready(parent)? {
+    if !parent.ready()? {
         return Ok(());
     }
     let outcome = repeat(case, 1, || {

@@ -7,6 +7,7 @@ mod case;
 mod certificate;
 mod ciphers;
 mod client;
+mod connect;
 mod connecting;
 mod fetching;
 mod filtering;
@@ -14,6 +15,7 @@ mod flight;
 mod gpu;
 mod hostile;
 mod idle;
+mod latency;
 mod line;
 mod machine;
 mod message;
@@ -24,6 +26,7 @@ mod pushing;
 mod putting;
 mod server;
 mod shed;
+mod streams;
 mod table;
 mod text;
 mod timing;
@@ -34,7 +37,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::level_filters::LevelFilter;
 
 use case::{Case, Op, Scheme};
@@ -45,6 +47,7 @@ use message::{Order, Outcome, Ready, Role, Usage};
 pub use options::Args;
 pub use process::SUBCOMMAND;
 use process::{Interrupt, Worker};
+use streams::allow_descriptors;
 use text::Text;
 pub use worker::run as run_process;
 
@@ -154,15 +157,4 @@ impl Bench {
 fn usage(server: &mut Worker) -> Result<Usage> {
     server.go()?;
     server.answer()
-}
-
-/// Many streams need many descriptors. The soft limit is low only for programs with `select`.
-fn allow_descriptors() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    // If the limit cannot be raised, a later error names the missing descriptors.
-    let _ = setrlimit(Resource::Nofile, raised);
 }

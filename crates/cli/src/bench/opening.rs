@@ -19,11 +19,9 @@ use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
 use super::case::Case;
-use super::client::{ask, new_client};
 use super::flight;
-use super::message::{Opened, Opening, Outcome, Ready, Usage};
-use super::server::TABLE;
-use super::worker::Parent;
+use super::message::{Opened, Opening, Outcome, Parent, Ready, Usage};
+use super::streams::{TABLE, ask, new_client, runtime};
 
 /// Parts of the measured time. The two sides have them in turn, so that a slow moment of the
 /// machine affects both.
@@ -31,7 +29,7 @@ const SLICES: u32 = 8;
 
 /// Opens streams on both sides in turn, until the time of the case is over.
 pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
-    let runtime = flight::runtime()?;
+    let runtime = runtime()?;
     let uri = ready.flight.as_deref().context("there is no Flight")?;
     let by_flight = Side::Flight(runtime.block_on(flight::connect(case, uri))?);
     let by_libdipc = Side::Libdipc(Arc::new(Asking {
@@ -45,8 +43,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     };
     // They make connections, mappings and threads.
     slices(&mut Opened::default())?;
-    parent.say(())?;
-    if !parent.go()? {
+    if !parent.ready()? {
         return Ok(());
     }
     let before = Usage::now()?;

@@ -11,11 +11,9 @@ use dipc::error::Error;
 use dipc::server::{HostProvider, ServerRequest};
 
 use super::case::Case;
-use super::client::new_client;
-use super::message::{Outcome, Ready, Usage};
-use super::server::TABLE;
+use super::message::{Outcome, Parent, Ready, Usage};
+use super::streams::{TABLE, new_client};
 use super::table::Ring;
-use super::worker::Parent;
 
 /// Takes the batches of clients, and does nothing with them.
 pub struct Taker;
@@ -40,8 +38,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     if !case.cold {
         put(&|batches| batches >= case.warm_up())?;
     }
-    parent.say(())?;
-    if !parent.go()? {
+    if !parent.ready()? {
         return Ok(());
     }
     let before = Usage::now()?;

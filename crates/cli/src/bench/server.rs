@@ -12,22 +12,17 @@ use dipc::server::{HostProvider, ServerHandle, ServerRequest};
 use super::case::{Case, Op, Source};
 use super::filtering;
 use super::flight::OneBatchServer;
+use super::latency::StampProvider;
 use super::machine;
-use super::message::{Ready, Usage};
+use super::message::{Parent, Ready, Usage};
+use super::streams::{TABLE, WARM_UP, allow_descriptors};
 use super::table::Ring;
-use super::timing::StampProvider;
-use super::worker::Parent;
 use super::{pushing, putting};
 use crate::listening::listen;
 
-/// The ticket of the measured batches.
-pub const TABLE: &[u8] = b"table";
-/// The ticket of a few batches for the warm-up.
-pub const WARM_UP: &[u8] = b"warm-up";
-
 /// Serves until the command ends, and reports its usage on request.
 pub fn run(case: &Case, parent: &Parent) -> Result<()> {
-    super::allow_descriptors();
+    allow_descriptors();
     if case.op == Op::Machine {
         return machine::serve(case, parent);
     }

@@ -8,14 +8,9 @@ use dipc::client::{Client, GetOptions};
 use dipc::error::Status;
 
 use super::case::Case;
-use super::client::new_client;
-use super::message::{Latency, Outcome, Ready, Usage, histogram};
-use super::server::{TABLE, WARM_UP as WARM_UP_TABLE};
-use super::timing::{nanoseconds, wait_until};
-use super::worker::Parent;
-
-/// Requests before the measurement.
-const WARM_UP: u64 = 32;
+use super::message::{Latency, Outcome, Parent, Ready, Usage};
+use super::streams::{TABLE, WARM_UP, new_client};
+use super::timing::{WARM_UP_STEPS, histogram, nanoseconds, wait_until};
 
 /// Asks for the table again and again: first the server has room for the stream, then another
 /// stream has its only place. As many requests are refused as were served, at the same pace.
@@ -26,11 +21,10 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         uri: &ready.uri,
         options: case.get_options(),
     };
-    for _ in 0..if case.cold { 0 } else { WARM_UP } {
+    for _ in 0..if case.cold { 0 } else { WARM_UP_STEPS } {
         asking.be_served()?;
     }
-    parent.say(())?;
-    if !parent.go()? {
+    if !parent.ready()? {
         return Ok(());
     }
     let before = Usage::now()?;
@@ -43,17 +37,14 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         asking.be_served()?;
         served += 1;
     }
-    parent.say(())?;
-    if !parent.go()? {
+    if !parent.ready()? {
         return Ok(());
     }
     let mut times = histogram()?;
     // It has room for one batch of several, so it stays.
     let mut options = asking.options.clone();
     options.window.batches = 1;
-    let holding = asking
-        .client
-        .get(&[asking.uri], WARM_UP_TABLE, &options, None)?;
+    let holding = asking.client.get(&[asking.uri], WARM_UP, &options, None)?;
     for _ in 0..served {
         times.saturating_record(asking.be_refused()?.max(1));
     }

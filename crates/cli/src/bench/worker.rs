@@ -1,15 +1,12 @@
 //! The code of `dipc bench-process`, one of the two processes.
 
-use std::io::{BufRead as _, Write as _, stdin, stdout};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-use super::message::{Order, Role};
+use super::message::{Order, Parent, Role};
 use super::{client, server};
 use crate::output::whole;
 
@@ -67,39 +64,4 @@ fn keep_apart(role: &Role) -> Result<()> {
     };
     half.iter().for_each(|&cpu| own.set(cpu));
     sched_setaffinity(None, &own).context("cannot choose processors")
-}
-
-/// The command that started this process.
-pub struct Parent;
-
-impl Parent {
-    /// The next line; `None` when there are no more.
-    pub fn hear<T: DeserializeOwned>(&self) -> Result<Option<T>> {
-        let mut line = String::new();
-        let bytes = stdin()
-            .lock()
-            .read_line(&mut line)
-            .context("cannot hear the command")?;
-        if bytes == 0 {
-            return Ok(None);
-        }
-        Ok(Some(serde_json::from_str(&line)?))
-    }
-
-    /// Waits for the start of the next step. Returns whether there is one.
-    pub fn go(&self) -> Result<bool> {
-        Ok(self.hear::<String>()?.is_some())
-    }
-
-    pub fn answer<T: Serialize>(&self, answer: Result<T, String>) -> Result<()> {
-        let mut line = serde_json::to_string(&answer)?;
-        line.push('\n');
-        let mut stdout = stdout().lock();
-        stdout.write_all(line.as_bytes())?;
-        Ok(stdout.flush()?)
-    }
-
-    pub fn say<T: Serialize>(&self, what: T) -> Result<()> {
-        self.answer(Ok(what))
-    }
 }
