@@ -1,20 +1,23 @@
-//! The streams of one thread of the fetching process.
+//! How fast batches arrive: the streams of the client, and its threads.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::sync::Barrier;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use dipc::arrow::OwnedDeviceArray;
 use dipc::arrow::stream::ArrayReader as _;
 use dipc::client::{Client, NextBatch, Stream};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::case::{Case, Take, Touch};
-use super::message::Ready;
-use super::streams::{TABLE, WARM_UP};
+use super::message::{Outcome, Parent, Ready, Usage};
+use super::streams::{TABLE, WARM_UP, new_client};
 use super::values::Values;
+use crate::output::whole;
+use crate::report::as_float;
 
 /// Most batches to take from a stream before another stream has its turn.
 const AT_ONCE: usize = 16;
@@ -248,4 +251,101 @@ impl TableFetch<'_> {
         }
         Ok(())
     }
+}
+
+/// Never 0, because it is a divisor.
+fn seconds_between(time: Option<(Instant, Instant)>) -> f64 {
+    let elapsed = time.map_or(Duration::ZERO, |(start, end)| end - start);
+    elapsed.max(Duration::from_nanos(1)).as_secs_f64()
+}
+
+/// Fetches on the threads of the case, which all begin at once.
+pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
+    let client = &new_client(case)?;
+    let fetcher = Fetcher {
+        case,
+        ready,
+        client,
+    };
+    if !case.cold {
+        // One connection for each stream.
+        on_threads(u64::from(case.streams), |_| fetcher.warm_up())?;
+    }
+    if !parent.ready()? {
+        return Ok(());
+    }
+    let consumers = u64::from(case.consumers());
+    let before = Usage::now()?;
+    let together = Barrier::new(usize::try_from(consumers)?);
+    let fetched = on_threads(consumers, |consumer| {
+        let shares: Vec<_> = shares(case)
+            .skip(usize::try_from(consumer)?)
+            .step_by(usize::try_from(consumers)?)
+            .collect();
+        together.wait();
+        fetcher.fetch(&shares)
+    })?;
+    let after = Usage::now()?;
+    let fetched: Vec<_> = fetched.into_iter().flatten().collect();
+    let times = || fetched.iter().filter_map(|fetched| fetched.time);
+    let (first, last) = (
+        times().map(|time| time.0).min(),
+        times().map(|time| time.1).max(),
+    );
+    let total = |figure: fn(&Fetched) -> u64| fetched.iter().map(figure).sum();
+    let rate = |fetched: &Fetched| {
+        as_float(fetched.batches * case.batch_bytes()) / seconds_between(fetched.time)
+    };
+    parent.say(Outcome {
+        seconds: seconds_between(first.zip(last)),
+        batches: total(|fetched| fetched.batches),
+        fetches: total(|fetched| fetched.fetches),
+        lent_bytes: total(|fetched| fetched.lent_bytes),
+        copied_bytes: total(|fetched| fetched.copied_bytes),
+        copied_on_device_bytes: total(|fetched| fetched.copied_on_device_bytes),
+        staged_bytes: total(|fetched| fetched.staged_bytes),
+        received_bytes: total(|fetched| fetched.received_bytes),
+        rates: fetched.iter().map(rate).collect(),
+        cpu_seconds: after.cpu_seconds - before.cpu_seconds,
+        peak_bytes: after.peak_bytes,
+        ..Outcome::default()
+    })
+}
+
+/// How many batches each stream takes.
+fn shares(case: &Case) -> impl Iterator<Item = Option<u64>> {
+    let streams = u64::from(case.streams);
+    // The first streams take the remainder, one batch each.
+    (0..streams).map(move |stream| {
+        case.batches
+            .map(|all| all / streams + u64::from(stream < all % streams))
+    })
+}
+
+/// Runs `work` on so many threads at the same time.
+fn on_threads<T: Send>(threads: u64, work: impl Fn(u64) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let work = &work;
+    thread::scope(|scope| {
+        let threads = (0..threads)
+            .map(|thread| {
+                thread::Builder::new()
+                    .name(format!("bench-{thread}"))
+                    .spawn_scoped(scope, move || work(thread))
+                    .context("cannot start the client's threads")
+            })
+            .collect::<Result<Vec<_>>>();
+        // The started threads would wait for the others for ever, so the process ends.
+        let threads = match threads {
+            Ok(threads) => threads,
+            Err(error) => {
+                let _ = Parent.answer::<()>(Err(whole(&error)));
+                std::process::exit(1);
+            }
+        };
+        let joined = threads.into_iter().map(|thread| match thread.join() {
+            Ok(outcome) => outcome,
+            Err(_) => Err(anyhow!("a thread of the client panicked")),
+        });
+        joined.collect()
+    })
 }

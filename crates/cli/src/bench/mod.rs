@@ -6,7 +6,6 @@
 mod case;
 mod certificate;
 mod ciphers;
-mod client;
 mod connect;
 mod connecting;
 mod fetching;
