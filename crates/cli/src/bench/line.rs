@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Take, Touch, Values, What};
-use super::message::{Filtering, Latency, Opening, Outcome, Usage};
+use super::base::case::{Body, Case, Level, Memory, Op, Scheme, Source, Take, Touch, Values, What};
+use super::base::message::{Filtering, Latency, Opening, Outcome, Usage};
 use crate::report::as_float;
 
 /// A number for each process.

@@ -1,35 +1,24 @@
 //! `dipc bench`: measures how fast tables move between two processes of this machine.
 //!
 //! Both processes run this command ([`worker`]). One serves and one fetches, so that each has its
-//! own time and memory. They report their figures by lines of JSON ([`message`]).
+//! own time and memory. They report their figures by lines of JSON ([`base::message`]).
+//!
+//! Imports point down only:
+//!
+//! - this file: starts the processes for each case, and prints what they report
+//! - `worker`, over `server`: a process, which does the operation of its case; `options`, `process`,
+//!   `hostile` and `text`, over `line`: the command's own parts
+//! - `ops`: one operation a file; `opening` stands over `flight`, `machine` over its folder
+//! - `base`: cases, messages and the pipe, streams, batches (`table`), their values, times
 
-mod case;
-mod certificate;
-mod ciphers;
-mod connect;
-mod connecting;
-mod fetching;
-mod filtering;
-mod flight;
-mod gpu;
+mod base;
 mod hostile;
-mod idle;
-mod latency;
 mod line;
-mod machine;
-mod message;
-mod opening;
+mod ops;
 mod options;
 mod process;
-mod pushing;
-mod putting;
 mod server;
-mod shed;
-mod streams;
-mod table;
 mod text;
-mod timing;
-mod values;
 mod worker;
 
 use std::process::ExitCode;
@@ -38,15 +27,15 @@ use std::time::Duration;
 use anyhow::Result;
 use tracing::level_filters::LevelFilter;
 
-use case::{Case, Op, Scheme};
-use certificate::Certificate;
+use base::case::{Case, Op, Scheme};
+use base::certificate::Certificate;
+use base::message::{Order, Outcome, Ready, Role, Usage};
+use base::streams::allow_descriptors;
 use hostile::Hostile;
 use line::{FilterLine, Line, MachineLine, OpenLine, TableLine};
-use message::{Order, Outcome, Ready, Role, Usage};
 pub use options::Args;
 pub use process::SUBCOMMAND;
 use process::{Interrupt, Worker};
-use streams::allow_descriptors;
 use text::Text;
 pub use worker::run as run_process;
 

@@ -7,7 +7,7 @@ use clap::ValueEnum as _;
 use dipc::client::GetOptions;
 use dipc::device::Target;
 
-use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Take, Touch, Values, What};
+use super::base::case::{Body, Case, Level, Memory, Op, Scheme, Source, Take, Touch, Values, What};
 use crate::parse::UsageError;
 
 /// Arguments of `dipc bench`.

@@ -9,15 +9,15 @@ use dipc::arrow::OwnedDeviceStream;
 use dipc::arrow::stream::export_device_stream;
 use dipc::server::{HostProvider, ServerHandle, ServerRequest};
 
-use super::case::{Case, Op, Source};
-use super::filtering;
-use super::flight::OneBatchServer;
-use super::latency::StampProvider;
-use super::machine;
-use super::message::{Parent, Ready, Usage};
-use super::streams::{TABLE, WARM_UP, allow_descriptors};
-use super::table::Ring;
-use super::{pushing, putting};
+use super::base::case::{Case, Op, Source};
+use super::base::message::{Parent, Ready, Usage};
+use super::base::streams::{TABLE, WARM_UP, allow_descriptors};
+use super::base::table::Ring;
+use super::ops::filtering;
+use super::ops::flight::OneBatchServer;
+use super::ops::latency::StampProvider;
+use super::ops::machine;
+use super::ops::{pushing, putting};
 use crate::listening::listen;
 
 /// Serves until the command ends, and reports its usage on request.

@@ -1,6 +1,6 @@
 //! The figures for people: a table for each kind of measurement.
 
-use super::case::{Op, Scheme, Take, Touch};
+use super::base::case::{Op, Scheme, Take, Touch};
 use super::line::{FilterLine, Line, MachineLine, OpenLine, TableLine};
 use crate::report::{as_float, bytes_text};
 

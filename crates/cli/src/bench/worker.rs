@@ -6,10 +6,11 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::case::{Case, Op};
-use super::message::{Order, Parent, Ready, Role};
-use super::streams::allow_descriptors;
-use super::{connect, fetching, filtering, idle, latency, machine, opening, putting, server, shed};
+use super::base::case::{Case, Op};
+use super::base::message::{Order, Parent, Ready, Role};
+use super::base::streams::allow_descriptors;
+use super::ops::{connect, fetching, filtering, idle, latency, machine, opening, putting, shed};
+use super::server;
 use crate::output::whole;
 
 /// Runs a process until its pipe is closed. Errors go to the command.
@@ -89,9 +90,9 @@ fn keep_apart(role: &Role) -> Result<()> {
 mod tests {
     use std::time::Duration;
 
-    use super::super::case::{Source, Touch, test_case};
-    use super::super::fetching::{Fetched, Fetcher};
-    use super::super::streams::new_client;
+    use super::super::base::case::{Source, Touch, test_case};
+    use super::super::base::streams::new_client;
+    use super::super::ops::fetching::{Fetched, Fetcher};
     use super::*;
 
     fn fetch(case: &Case, ready: &Ready) -> Result<Fetched> {

@@ -11,10 +11,10 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 
-use super::case::Case;
-use super::certificate;
-use super::message::{Latency, Parent};
-use super::timing::{histogram, many, nanoseconds, repeat};
+use crate::bench::base::case::Case;
+use crate::bench::base::certificate;
+use crate::bench::base::message::{Latency, Outcome, Parent};
+use crate::bench::base::timing::{histogram, many, nanoseconds, repeat};
 
 const ALPN: &[u8] = b"dipc/1";
 /// Data of one record, and the bytes before it.
@@ -62,7 +62,7 @@ pub fn handshake(case: &Case, parent: &Parent) -> Result<()> {
         times.saturating_record(nanoseconds(start.elapsed()).max(1));
         Ok(())
     })?;
-    parent.say(super::message::Outcome {
+    parent.say(Outcome {
         latency: Some(Latency::of(&times)),
         ..outcome
     })

@@ -10,10 +10,10 @@ use dipc::client::{Client, PutStats};
 use dipc::error::Error;
 use dipc::server::{HostProvider, ServerRequest};
 
-use super::case::Case;
-use super::message::{Outcome, Parent, Ready, Usage};
-use super::streams::{TABLE, new_client};
-use super::table::Ring;
+use crate::bench::base::case::Case;
+use crate::bench::base::message::{Outcome, Parent, Ready, Usage};
+use crate::bench::base::streams::{TABLE, new_client};
+use crate::bench::base::table::Ring;
 
 /// Takes the batches of clients, and does nothing with them.
 pub struct Taker;

@@ -1,5 +1,8 @@
 //! The speed of the machine without libdipc, for comparison.
 
+mod ciphers;
+mod connecting;
+
 use std::io::{IoSlice, Read as _, Write as _};
 use std::mem;
 use std::ops::Range;
@@ -24,13 +27,11 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::process::getpid;
 
-use super::case::{Case, Shape, Values as Kind, What};
-use super::ciphers;
-use super::connecting;
-use super::gpu;
-use super::message::{Latency, Outcome, Parent, Ready, Usage};
-use super::timing::{histogram, many, nanoseconds, repeat};
-use super::values::{Values, sum};
+use crate::bench::base::case::{Case, Shape, Values as Kind, What};
+use crate::bench::base::gpu;
+use crate::bench::base::message::{Latency, Outcome, Parent, Ready, Usage};
+use crate::bench::base::timing::{histogram, many, nanoseconds, repeat};
+use crate::bench::base::values::{Values, sum};
 
 /// The first byte on a socket: the service that the client asks for.
 const SINK: u8 = b's';

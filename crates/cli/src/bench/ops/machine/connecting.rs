@@ -15,12 +15,12 @@ use anyhow::{Context as _, Result, ensure};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, ServerConnection, StreamOwned};
 
-use super::case::{Case, What};
-use super::certificate;
 use super::ciphers::{ClientConfigs, server_config};
-use super::machine::{CONNECTIONS, TLS_CONNECTIONS, open};
-use super::message::{Latency, Outcome, Parent};
-use super::timing::{WARM_UP_STEPS, histogram, nanoseconds, repeat};
+use super::{CONNECTIONS, TLS_CONNECTIONS, open};
+use crate::bench::base::case::{Case, What};
+use crate::bench::base::certificate;
+use crate::bench::base::message::{Latency, Outcome, Parent};
+use crate::bench::base::timing::{WARM_UP_STEPS, histogram, nanoseconds, repeat};
 
 /// Sends one message of `size` bytes back on each connection, within TLS if there is a
 /// certificate. The port goes to `asked` first.

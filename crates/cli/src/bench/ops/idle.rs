@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use dipc::arrow::stream::ArrayReader as _;
 
-use super::case::Case;
-use super::message::{Outcome, Parent, Ready, Usage};
-use super::streams::{TABLE, WARM_UP, ask, new_client, runtime};
+use crate::bench::base::case::Case;
+use crate::bench::base::message::{Outcome, Parent, Ready, Usage};
+use crate::bench::base::streams::{TABLE, WARM_UP, ask, new_client, runtime};
 
 /// Time for the streams to become idle: the server first fills the window of each.
 const SETTLE: Duration = Duration::from_secs(1);

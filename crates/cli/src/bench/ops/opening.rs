@@ -18,10 +18,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
-use super::case::Case;
 use super::flight;
-use super::message::{Opened, Opening, Outcome, Parent, Ready, Usage};
-use super::streams::{TABLE, ask, new_client, runtime};
+use crate::bench::base::case::Case;
+use crate::bench::base::message::{Opened, Opening, Outcome, Parent, Ready, Usage};
+use crate::bench::base::streams::{TABLE, ask, new_client, runtime};
 
 /// Parts of the measured time. The two sides have them in turn, so that a slow moment of the
 /// machine affects both.

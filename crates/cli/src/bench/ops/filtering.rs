@@ -16,9 +16,9 @@ use dipc::filter::Filter;
 use dipc::filter::build::{Builder, literal};
 use dipc::server::ServerHandle;
 
-use super::case::{Case, Memory};
-use super::message::{Filtered, Filtering, Outcome, Parent, Ready, Usage};
-use super::streams::{TABLE, new_client};
+use crate::bench::base::case::{Case, Memory};
+use crate::bench::base::message::{Filtered, Filtering, Outcome, Parent, Ready, Usage};
+use crate::bench::base::streams::{TABLE, new_client};
 use crate::listening::listen;
 use crate::report::as_float;
 

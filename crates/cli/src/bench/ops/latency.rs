@@ -10,12 +10,12 @@ use dipc::client::Stream;
 use dipc::error::{Error, Status};
 use dipc::server::{HostProvider, ServerRequest};
 
-use super::case::Case;
-use super::message::{Outcome, Parent, Ready};
-use super::streams::{TABLE, new_client};
-use super::table::{Batch, Store};
-use super::timing::{Run, WARM_UP_STEPS, now_ns, wait_until};
-use super::values::Values;
+use crate::bench::base::case::Case;
+use crate::bench::base::message::{Outcome, Parent, Ready};
+use crate::bench::base::streams::{TABLE, new_client};
+use crate::bench::base::table::{Batch, Store};
+use crate::bench::base::timing::{Run, WARM_UP_STEPS, now_ns, wait_until};
+use crate::bench::base::values::Values;
 use crate::output::whole;
 
 /// Provides a batch at each interval, stamped with the current time.

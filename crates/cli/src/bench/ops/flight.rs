@@ -23,10 +23,10 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::case::{Case, Scheme};
-use super::certificate;
-use super::streams::{TABLE, runtime};
-use super::table::Ring;
+use crate::bench::base::case::{Case, Scheme};
+use crate::bench::base::certificate;
+use crate::bench::base::streams::{TABLE, runtime};
+use crate::bench::base::table::Ring;
 
 /// The folder of the certificate, if Flight has TLS too.
 fn tls(case: &Case) -> Option<&Path> {

@@ -12,10 +12,10 @@ use dipc::arrow::stream::ArrayReader as _;
 use dipc::client::{Client, NextBatch, Stream};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use super::case::{Case, Take, Touch};
-use super::message::{Outcome, Parent, Ready, Usage};
-use super::streams::{TABLE, WARM_UP, new_client};
-use super::values::Values;
+use crate::bench::base::case::{Case, Take, Touch};
+use crate::bench::base::message::{Outcome, Parent, Ready, Usage};
+use crate::bench::base::streams::{TABLE, WARM_UP, new_client};
+use crate::bench::base::values::Values;
 use crate::output::whole;
 use crate::report::as_float;
 

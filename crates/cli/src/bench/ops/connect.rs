@@ -8,11 +8,11 @@ use dipc::arrow::stream::ArrayReader as _;
 use dipc::client::Client;
 use dipc::transport::TlsOptions;
 
-use super::case::{Case, Scheme};
-use super::certificate;
-use super::message::{Outcome, Parent, Ready};
-use super::streams::{TABLE, client_with, new_client};
-use super::timing::{Run, WARM_UP_STEPS, nanoseconds, wait_until};
+use crate::bench::base::case::{Case, Scheme};
+use crate::bench::base::certificate;
+use crate::bench::base::message::{Outcome, Parent, Ready};
+use crate::bench::base::streams::{TABLE, client_with, new_client};
+use crate::bench::base::timing::{Run, WARM_UP_STEPS, nanoseconds, wait_until};
 
 /// Measures the time from the request for a stream until its first batch. Both processes sleep
 /// before.

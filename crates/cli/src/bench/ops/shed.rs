@@ -7,10 +7,10 @@ use dipc::arrow::stream::ArrayReader as _;
 use dipc::client::{Client, GetOptions};
 use dipc::error::Status;
 
-use super::case::Case;
-use super::message::{Latency, Outcome, Parent, Ready, Usage};
-use super::streams::{TABLE, WARM_UP, new_client};
-use super::timing::{WARM_UP_STEPS, histogram, nanoseconds, wait_until};
+use crate::bench::base::case::Case;
+use crate::bench::base::message::{Latency, Outcome, Parent, Ready, Usage};
+use crate::bench::base::streams::{TABLE, WARM_UP, new_client};
+use crate::bench::base::timing::{WARM_UP_STEPS, histogram, nanoseconds, wait_until};
 
 /// Asks for the table again and again: first the server has room for the stream, then another
 /// stream has its only place. As many requests are refused as were served, at the same pace.
