@@ -16,7 +16,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, ServerConnection, StreamOwned};
 
 use super::ciphers::{ClientConfigs, server_config};
-use super::{CONNECTIONS, TLS_CONNECTIONS, open};
+use super::sockets::{CONNECTIONS, TLS_CONNECTIONS, open};
 use crate::bench::base::case::{Case, What};
 use crate::bench::base::certificate;
 use crate::bench::base::message::{Latency, Outcome, Parent};
