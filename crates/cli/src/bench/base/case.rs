@@ -317,6 +317,14 @@ impl Case {
         self.rows.div_ceil(self.values.in_word())
     }
 
+    /// How many batches pass between two readings of the clock: small ones take less than those.
+    pub fn clock_step(&self) -> u64 {
+        match self.batch_bytes() {
+            0..=0x1_0000 => 16,
+            _ => 1,
+        }
+    }
+
     /// The columns of the batches.
     pub fn shape(&self) -> Shape {
         Shape {

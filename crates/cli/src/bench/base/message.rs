@@ -117,6 +117,16 @@ impl Usage {
             ..Self::default()
         })
     }
+
+    /// What this process has used since, as a part of its figures.
+    pub fn until_now(&self) -> Result<Outcome> {
+        let now = Self::now()?;
+        Ok(Outcome {
+            cpu_seconds: now.cpu_seconds - self.cpu_seconds,
+            peak_bytes: now.peak_bytes,
+            ..Outcome::default()
+        })
+    }
 }
 
 /// A time as seconds.

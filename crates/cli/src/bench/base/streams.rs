@@ -1,12 +1,14 @@
-//! What streams need in each process: tickets, clients, a runtime, descriptors.
+//! What streams need in each process: tickets, clients, event loops, descriptors.
 
 use std::future::poll_fn;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use dipc::client::{Answer, Client, ClientOptions, GetOptions, Stream};
 use dipc::proto::Verb;
 use dipc::transport::TlsOptions;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 
@@ -50,6 +52,14 @@ pub fn client_with(case: &Case, tls: Arc<TlsOptions>) -> Result<Client> {
         ..ClientOptions::default()
     };
     Ok(Client::new(options)?)
+}
+
+/// An event loop of one descriptor.
+pub fn event_loop(fd: impl AsFd) -> Result<OwnedFd> {
+    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+    let data = EventData::new_u64(0);
+    epoll::add(&epoll, fd, data, EventFlags::IN)?;
+    Ok(epoll)
 }
 
 /// A runtime with a thread for each processor of this process.

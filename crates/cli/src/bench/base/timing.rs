@@ -63,14 +63,12 @@ impl Run {
 
     pub fn outcome(self) -> Result<Outcome> {
         let seconds = self.start.elapsed().as_secs_f64();
-        let usage = Usage::now()?;
+        let used = self.usage.until_now()?;
         Ok(Outcome {
             seconds,
             batches: self.times.len(),
             latency: Some(Latency::of(&self.times)),
-            cpu_seconds: usage.cpu_seconds - self.usage.cpu_seconds,
-            peak_bytes: usage.peak_bytes,
-            ..Outcome::default()
+            ..used
         })
     }
 }
@@ -89,13 +87,11 @@ pub fn repeat(case: &Case, many: u64, mut step: impl FnMut() -> Result<()>) -> R
         count += 1;
     }
     let seconds = start.elapsed().as_secs_f64();
-    let after = Usage::now()?;
+    let used = before.until_now()?;
     Ok(Outcome {
         seconds,
         batches: count,
-        cpu_seconds: after.cpu_seconds - before.cpu_seconds,
-        peak_bytes: after.peak_bytes,
-        ..Outcome::default()
+        ..used
     })
 }
 

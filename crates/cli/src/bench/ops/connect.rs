@@ -33,23 +33,15 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     }
     let mut run = Run::start()?;
     while !run.record(connector.time()?, case) {}
-    let Outcome {
-        lent_bytes,
-        copied_bytes,
-        copied_on_device_bytes,
-        staged_bytes,
-        received_bytes,
-        ..
-    } = connector.outcome;
-    let outcome = run.outcome()?;
+    let run = run.outcome()?;
     parent.say(Outcome {
-        fetches: outcome.batches,
-        lent_bytes,
-        copied_bytes,
-        copied_on_device_bytes,
-        staged_bytes,
-        received_bytes,
-        ..outcome
+        seconds: run.seconds,
+        batches: run.batches,
+        fetches: run.batches,
+        latency: run.latency,
+        cpu_seconds: run.cpu_seconds,
+        peak_bytes: run.peak_bytes,
+        ..connector.outcome
     })
 }
 

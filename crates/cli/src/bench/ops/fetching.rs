@@ -10,11 +10,11 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use dipc::arrow::OwnedDeviceArray;
 use dipc::arrow::stream::ArrayReader as _;
 use dipc::client::{Client, NextBatch, Stream};
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::epoll;
 
 use crate::bench::base::case::{Case, Take, Touch};
 use crate::bench::base::message::{Outcome, Parent, Ready, Usage};
-use crate::bench::base::streams::{TABLE, WARM_UP, new_client};
+use crate::bench::base::streams::{TABLE, WARM_UP, event_loop, new_client};
 use crate::bench::base::values::Values;
 use crate::output::whole;
 use crate::report::as_float;
@@ -83,14 +83,6 @@ impl Open {
     }
 }
 
-/// An event loop of one stream.
-fn event_loop(stream: &mut Stream) -> Result<OwnedFd> {
-    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-    let data = EventData::new_u64(0);
-    epoll::add(&epoll, stream.fd()?, data, EventFlags::IN)?;
-    Ok(epoll)
-}
-
 impl Fetcher<'_> {
     fn open(&self, ticket: &[u8]) -> Result<Open> {
         let options = self.case.get_options();
@@ -101,7 +93,7 @@ impl Fetcher<'_> {
             values: Values::of(&mut stream, self.case.shape())?,
             epoll: match self.case.take {
                 Take::Next => None,
-                Take::TryNext => Some(event_loop(&mut stream)?),
+                Take::TryNext => Some(event_loop(stream.fd()?)?),
             },
             stream,
             index: 0,
@@ -220,12 +212,7 @@ impl TableFetch<'_> {
 
     fn is_enough(&self) -> bool {
         let batches = self.fetched.batches;
-        // The clock is not read for each small batch, because that takes time.
-        let check = if self.of.case.batch_bytes() <= 64 << 10 {
-            16
-        } else {
-            1
-        };
+        let check = self.of.case.clock_step();
         match self.share {
             Some(share) => batches >= share,
             None => batches.is_multiple_of(check) && Instant::now() >= self.deadline,
@@ -285,7 +272,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         together.wait();
         fetcher.fetch(&shares)
     })?;
-    let after = Usage::now()?;
+    let used = before.until_now()?;
     let fetched: Vec<_> = fetched.into_iter().flatten().collect();
     let times = || fetched.iter().filter_map(|fetched| fetched.time);
     let (first, last) = (
@@ -306,9 +293,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         staged_bytes: total(|fetched| fetched.staged_bytes),
         received_bytes: total(|fetched| fetched.received_bytes),
         rates: fetched.iter().map(rate).collect(),
-        cpu_seconds: after.cpu_seconds - before.cpu_seconds,
-        peak_bytes: after.peak_bytes,
-        ..Outcome::default()
+        ..used
     })
 }
 

@@ -99,17 +99,15 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
             at_server.add(&ways.at_server()?);
         }
     }
-    let after = Usage::now()?;
+    let used = before.until_now()?;
     parent.say(Outcome {
         seconds: start.elapsed().as_secs_f64(),
         fetches: at_client.gets + at_server.gets,
-        cpu_seconds: after.cpu_seconds - before.cpu_seconds,
-        peak_bytes: after.peak_bytes,
         filtered: Some(Filtered {
             at_client,
             at_server,
         }),
-        ..Outcome::default()
+        ..used
     })
 }
 

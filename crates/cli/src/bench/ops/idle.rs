@@ -43,7 +43,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         return Ok(());
     }
     thread::sleep(case.seconds);
-    let after = Usage::now()?;
+    let used = open.until_now()?;
     let (mut lent_bytes, mut copied_bytes, mut received_bytes) = (0, 0, 0);
     for stream in &streams {
         let stats = stream.stats();
@@ -59,10 +59,8 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         lent_bytes,
         copied_bytes,
         received_bytes,
-        cpu_seconds: after.cpu_seconds - open.cpu_seconds,
-        peak_bytes: after.peak_bytes,
         stream_bytes: Some(grown / u64::from(case.streams)),
-        ..Outcome::default()
+        ..used
     })?;
     // The command reads the server's figures next, before the streams end.
     parent.go()?;

@@ -52,14 +52,12 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     while opened.flight.streams == 0 || start.elapsed() < case.seconds {
         slices(&mut opened)?;
     }
-    let after = Usage::now()?;
+    let used = before.until_now()?;
     parent.say(Outcome {
         seconds: start.elapsed().as_secs_f64(),
         fetches: opened.libdipc.streams + opened.flight.streams,
-        cpu_seconds: after.cpu_seconds - before.cpu_seconds,
-        peak_bytes: after.peak_bytes,
         opened: Some(opened),
-        ..Outcome::default()
+        ..used
     })
 }
 

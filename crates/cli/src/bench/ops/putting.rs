@@ -44,18 +44,14 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     let before = Usage::now()?;
     let start = Instant::now();
     let deadline = start + case.seconds;
-    // The clock is not read for each small batch, because that takes time.
-    let check = if case.batch_bytes() <= 64 << 10 {
-        16
-    } else {
-        1
-    };
     let stats = put(&|batches| match case.batches {
         Some(share) => batches >= share,
-        None => batches > 0 && batches.is_multiple_of(check) && Instant::now() >= deadline,
+        None => {
+            batches > 0 && batches.is_multiple_of(case.clock_step()) && Instant::now() >= deadline
+        }
     })?;
     let seconds = start.elapsed().as_secs_f64();
-    let after = Usage::now()?;
+    let used = before.until_now()?;
     parent.say(Outcome {
         seconds,
         batches: stats.batches,
@@ -63,9 +59,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         lent_bytes: stats.bytes_lent,
         copied_bytes: stats.bytes_copied,
         received_bytes: stats.bytes_sent,
-        cpu_seconds: after.cpu_seconds - before.cpu_seconds,
-        peak_bytes: after.peak_bytes,
-        ..Outcome::default()
+        ..used
     })
 }
 

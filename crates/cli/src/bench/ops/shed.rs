@@ -49,15 +49,13 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         times.saturating_record(asking.be_refused()?.max(1));
     }
     let seconds = start.elapsed().as_secs_f64();
-    let after = Usage::now()?;
+    let used = before.until_now()?;
     parent.say(Outcome {
         seconds,
         batches: served,
         fetches: served,
         latency: Some(Latency::of(&times)),
-        cpu_seconds: after.cpu_seconds - before.cpu_seconds,
-        peak_bytes: after.peak_bytes,
-        ..Outcome::default()
+        ..used
     })?;
     // The command reads the server's figures next, before the stream ends.
     parent.go()?;

@@ -11,6 +11,7 @@ use rustix::event::epoll;
 
 use crate::bench::base::case::Case;
 use crate::bench::base::message::{Latency, Outcome, Parent};
+use crate::bench::base::streams::event_loop;
 use crate::bench::base::timing::{histogram, many, nanoseconds, repeat};
 
 /// The first byte on a socket: the service that the client asks for.
@@ -41,10 +42,7 @@ struct Readiness(std::os::fd::OwnedFd);
 
 impl Readiness {
     fn of(socket: &UnixStream) -> Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let data = epoll::EventData::new_u64(0);
-        epoll::add(&epoll, socket, data, epoll::EventFlags::IN)?;
-        Ok(Self(epoll))
+        Ok(Self(event_loop(socket)?))
     }
 
     /// Reads until `memory` is full.
