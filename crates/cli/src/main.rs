@@ -5,9 +5,11 @@
 mod bench;
 mod calm;
 mod checksum;
+mod columns;
 mod describe;
 mod display;
 mod documents;
+mod fetched;
 mod flight;
 mod get;
 mod growth;

@@ -35,7 +35,7 @@ mod service;
 mod tables;
 
 pub use caller::Times;
-pub use fetch::{Asked, Request, Taken};
+pub use fetch::{Asked, Request};
 pub use listing::{Listed, Listing};
 pub use locations::is_flight;
 pub use put::FlightPut;
