@@ -2,6 +2,8 @@
 //!
 //! Exit status: 0 done, 1 failed (or not equal, with `get --verify`), 2 wrong usage.
 
+mod accept;
+mod access;
 mod bench;
 mod calm;
 mod checksum;
@@ -30,6 +32,7 @@ mod signals;
 mod sink;
 mod soundness;
 mod source;
+mod tables;
 mod top;
 mod trust;
 mod verify;

@@ -19,14 +19,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::{debug, info, warn};
 
+use crate::accept::Accepting;
+use crate::access::Access;
 use crate::calm;
 use crate::flight::accept;
 use crate::flight::audit::{Audit, Visitor};
 use crate::flight::encode::{FlightEncoder, schema_message};
 use crate::flight::locations::{REUSE_CONNECTION, for_peer};
-use crate::flight::tables::{Table, Tables, descriptor_of, ticket_of};
+use crate::flight::names::{descriptor_of, ticket_of};
 use crate::output::whole;
-use crate::serve::{Accepting, Access};
+use crate::tables::{Table, Tables};
 
 /// Messages that a reader may prepare ahead of the connection. This limits the memory of a stream
 /// to a few MiB.

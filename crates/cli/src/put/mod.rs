@@ -22,12 +22,12 @@ use serde::Serialize;
 
 use rows::Rows;
 
+use crate::accept::TICKET_HEADER;
 use crate::display::escape;
 use crate::flight::{self, FlightPut};
 use crate::get::progress::Progress;
 use crate::parse::{self, UsageError};
 use crate::report::{bytes_text, counted};
-use crate::serve::TICKET_HEADER;
 use crate::source::Reading;
 use crate::{output, signals};
 

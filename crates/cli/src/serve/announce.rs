@@ -7,12 +7,12 @@ use dipc::proto::Role;
 use dipc::server::ServerHandle;
 use serde::Serialize;
 
+use super::args::Args;
+use super::remote;
 use crate::flight::FlightServer;
 use crate::listening::listen;
 use crate::metrics::MetricsServer;
 use crate::output;
-use crate::serve::Args;
-use crate::serve::remote;
 use crate::service::GivenSocket;
 
 #[derive(Serialize)]

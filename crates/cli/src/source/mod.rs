@@ -44,6 +44,9 @@ pub use figures::Figures;
 pub use reader::Plain;
 pub use reader::{Reader, Reading, TableReader};
 
+/// Endings of the files of a directory that are served.
+pub const ENDINGS: [&str; 4] = ["parquet", "arrow", "arrows", "feather"];
+
 /// The format of a file, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {

@@ -1,4 +1,4 @@
-//! The tables of a Flight server, and their names in its calls.
+//! The tables that are served, also by Flight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,10 +7,7 @@ use anyhow::Result;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchReader};
-use arrow_flight::FlightDescriptor;
-use arrow_flight::flight_descriptor::DescriptorType;
 use parking_lot::RwLock;
-use tonic::Status;
 
 use crate::lend::Annotated;
 use crate::served::Served;
@@ -39,32 +36,6 @@ impl Tables {
     /// Every table of this moment, in the order of the tickets.
     pub fn all(&self) -> BTreeMap<Vec<u8>, Table> {
         self.0.read().clone()
-    }
-}
-
-/// The ticket of a descriptor: a path of one part, or a command, unchanged.
-pub(super) fn ticket_of(descriptor: &FlightDescriptor) -> Result<Vec<u8>, Status> {
-    match (
-        DescriptorType::try_from(descriptor.r#type),
-        descriptor.path.as_slice(),
-    ) {
-        (Ok(DescriptorType::Path), [name]) => Ok(name.as_bytes().to_vec()),
-        (Ok(DescriptorType::Path), path) => Err(Status::not_found(format!(
-            "the path {path:?} has {} parts; the path of a table here is its name alone",
-            path.len()
-        ))),
-        (Ok(DescriptorType::Cmd), _) => Ok(descriptor.cmd.to_vec()),
-        _ => Err(Status::invalid_argument(
-            "the descriptor is neither a path nor a command",
-        )),
-    }
-}
-
-/// The descriptor under which a table is listed. A path is text; a ticket need not be.
-pub(super) fn descriptor_of(ticket: &[u8]) -> FlightDescriptor {
-    match std::str::from_utf8(ticket) {
-        Ok(name) => FlightDescriptor::new_path(vec![name.to_owned()]),
-        Err(_) => FlightDescriptor::new_cmd(ticket.to_vec()),
     }
 }
 
