@@ -13,11 +13,9 @@ use super::base::case::{Case, Op, Source};
 use super::base::message::{Parent, Ready, Usage};
 use super::base::streams::{TABLE, WARM_UP, allow_descriptors};
 use super::base::table::Ring;
-use super::ops::filtering;
 use super::ops::flight::OneBatchServer;
 use super::ops::latency::StampProvider;
-use super::ops::machine;
-use super::ops::{pushing, putting};
+use super::ops::{filtering, machine, pushing, putting};
 use crate::listening::listen;
 
 /// Serves until the command ends, and reports its usage on request.

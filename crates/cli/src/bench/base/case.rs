@@ -26,6 +26,13 @@ macro_rules! choice {
             $($(#[$value_doc])* #[serde(rename = $text)] #[value(name = $text)] $value,)*
         }
 
+        /// The first one.
+        impl Default for $name {
+            fn default() -> Self {
+                [$(Self::$value),*][0]
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(match self {
@@ -219,7 +226,7 @@ choice! {
 }
 
 /// One case.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Case {
     pub op: Op,
     /// For [`Op::Machine`].
@@ -470,40 +477,17 @@ impl Case {
 #[cfg(test)]
 pub fn test_case(name: &str) -> Case {
     Case {
-        op: Op::Get,
-        what: What::Memcpy,
-        transport: Scheme::Shm,
-        certificate: None,
         listen: Some(format!("shm:@dipc-bench-{name}-{}", std::process::id())),
-        memory: Memory::Arena,
-        device: Target::Host,
-        to: Target::Host,
-        touch: Touch::None,
-        take: Take::Next,
-        source: Source::Published,
-        body: Body::Auto,
         rows: 100,
         columns: 3,
-        values: Values::Int64,
         streams: 1,
-        consumers: None,
         connections: 1,
-        batches: None,
         seconds: Duration::from_millis(10),
         interval: Duration::from_millis(1),
-        pause: Duration::ZERO,
-        spin: Duration::ZERO,
         ring_bytes: 1 << 20,
-        distinct: None,
         window_batches: 16,
         window_bytes: 1 << 20,
-        level: Level::Structure,
-        cold: false,
-        fresh: false,
-        resume: false,
-        apart: false,
-        hostile: 0,
         passing: 50.0,
-        settings: Vec::new(),
+        ..Case::default()
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, Write as _, stdin, stdout};
 
 use anyhow::{Context as _, Result};
+use dipc::client::StreamStats;
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
@@ -158,6 +159,18 @@ pub struct Outcome {
     pub filtered: Option<Filtered>,
     /// Of new streams.
     pub opened: Option<Opened>,
+}
+
+impl Outcome {
+    /// With the bytes of streams.
+    pub fn with(mut self, stats: StreamStats) -> Self {
+        self.lent_bytes = stats.bytes_lent;
+        self.copied_bytes = stats.bytes_copied;
+        self.copied_on_device_bytes = stats.bytes_copied_on_device;
+        self.staged_bytes = stats.bytes_staged;
+        self.received_bytes = stats.bytes_received;
+        self
+    }
 }
 
 /// Streams that were opened, read and closed, on both sides.

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::case::Case;
-use super::message::{Latency, Outcome, Usage};
+use super::message::{Latency, Outcome, Parent, Usage};
 
 /// Batches, streams or requests before the measurement.
 pub const WARM_UP_STEPS: u64 = 32;
@@ -98,6 +98,34 @@ pub fn repeat(case: &Case, many: u64, mut step: impl FnMut() -> Result<()>) -> R
 /// How many small steps pass between two readings of the clock.
 pub fn many(case: &Case) -> u64 {
     (64 << 10) / case.batch_bytes() + 1
+}
+
+/// Repeats a small `step` when the command says so, and reports its speed.
+pub fn measure(case: &Case, parent: &Parent, step: impl FnMut() -> Result<()>) -> Result<()> {
+    match parent.ready()? {
+        true => parent.say(repeat(case, many(case), step)?),
+        false => Ok(()),
+    }
+}
+
+/// The same of a `step` that gives its time in nanoseconds.
+pub fn measure_times(
+    case: &Case,
+    parent: &Parent,
+    mut step: impl FnMut() -> Result<u64>,
+) -> Result<()> {
+    let mut times = histogram()?;
+    if !parent.ready()? {
+        return Ok(());
+    }
+    let outcome = repeat(case, 1, || {
+        times.saturating_record(step()?.max(1));
+        Ok(())
+    })?;
+    parent.say(Outcome {
+        latency: Some(Latency::of(&times)),
+        ..outcome
+    })
 }
 
 /// A time as a number for a histogram.

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use dipc::arrow::stream::ArrayReader as _;
-use dipc::client::Client;
+use dipc::client::{Client, StreamStats};
 use dipc::transport::TlsOptions;
 
 use crate::bench::base::case::{Case, Scheme};
 use crate::bench::base::certificate;
-use crate::bench::base::message::{Outcome, Parent, Ready};
+use crate::bench::base::message::{Parent, Ready};
 use crate::bench::base::streams::{TABLE, client_with, new_client};
 use crate::bench::base::timing::{Run, WARM_UP_STEPS, nanoseconds, wait_until};
 
@@ -22,27 +22,20 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         uri: &ready.uri,
         client: new_client(case)?,
         tls: certificate::of_client(case.certificate.as_deref()),
-        outcome: Outcome::default(),
+        stats: StreamStats::default(),
     };
     for _ in 0..if case.cold { 0 } else { WARM_UP_STEPS } {
         connector.time()?;
     }
-    connector.outcome = Outcome::default();
+    connector.stats = StreamStats::default();
     if !parent.ready()? {
         return Ok(());
     }
     let mut run = Run::start()?;
     while !run.record(connector.time()?, case) {}
-    let run = run.outcome()?;
-    parent.say(Outcome {
-        seconds: run.seconds,
-        batches: run.batches,
-        fetches: run.batches,
-        latency: run.latency,
-        cpu_seconds: run.cpu_seconds,
-        peak_bytes: run.peak_bytes,
-        ..connector.outcome
-    })
+    let mut outcome = run.outcome()?.with(connector.stats);
+    outcome.fetches = outcome.batches;
+    parent.say(outcome)
 }
 
 /// Measures the time from the request for a description until the whole of it is there. Both
@@ -64,11 +57,9 @@ pub fn describe(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     }
     let mut run = Run::start()?;
     while !run.record(time()?, case) {}
-    let outcome = run.outcome()?;
-    parent.say(Outcome {
-        fetches: outcome.batches,
-        ..outcome
-    })
+    let mut outcome = run.outcome()?;
+    outcome.fetches = outcome.batches;
+    parent.say(outcome)
 }
 
 struct Connector<'a> {
@@ -78,7 +69,7 @@ struct Connector<'a> {
     /// What clients share that resume sessions.
     tls: Arc<TlsOptions>,
     /// The bytes up to now.
-    outcome: Outcome,
+    stats: StreamStats,
 }
 
 impl Connector<'_> {
@@ -106,12 +97,7 @@ impl Connector<'_> {
         drop(first);
         // Up to its end, so that the connection can be reused.
         while stream.next()?.is_some() {}
-        let stats = stream.stats();
-        self.outcome.lent_bytes += stats.bytes_lent;
-        self.outcome.copied_bytes += stats.bytes_copied;
-        self.outcome.copied_on_device_bytes += stats.bytes_copied_on_device;
-        self.outcome.staged_bytes += stats.bytes_staged;
-        self.outcome.received_bytes += stats.bytes_received;
+        self.stats = self.stats + stream.stats();
         Ok(nanoseconds(took))
     }
 }

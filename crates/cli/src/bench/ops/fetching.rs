@@ -1,6 +1,7 @@
 //! How fast batches arrive: the streams of the client, and its threads.
 
 use std::mem::MaybeUninit;
+use std::ops::Add;
 use std::os::fd::OwnedFd;
 use std::sync::Barrier;
 use std::thread;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail};
 use dipc::arrow::OwnedDeviceArray;
 use dipc::arrow::stream::ArrayReader as _;
-use dipc::client::{Client, NextBatch, Stream};
+use dipc::client::{Client, NextBatch, Stream, StreamStats};
 use rustix::event::epoll;
 
 use crate::bench::base::case::{Case, Take, Touch};
@@ -29,11 +30,7 @@ pub struct Fetched {
     pub time: Option<(Instant, Instant)>,
     pub batches: u64,
     pub fetches: u64,
-    pub lent_bytes: u64,
-    pub copied_bytes: u64,
-    pub copied_on_device_bytes: u64,
-    pub staged_bytes: u64,
-    pub received_bytes: u64,
+    stats: StreamStats,
 }
 
 /// Fetches the batches of a case.
@@ -227,12 +224,7 @@ impl TableFetch<'_> {
         open.values.finish()?;
         // Before the drop of the stream, which may wait for the server.
         self.fetched.time = Some((self.start, Instant::now()));
-        let stats = open.stream.stats();
-        self.fetched.lent_bytes += stats.bytes_lent;
-        self.fetched.copied_bytes += stats.bytes_copied;
-        self.fetched.copied_on_device_bytes += stats.bytes_copied_on_device;
-        self.fetched.staged_bytes += stats.bytes_staged;
-        self.fetched.received_bytes += stats.bytes_received;
+        self.fetched.stats = self.fetched.stats + open.stream.stats();
         if open.index == 0 {
             bail!("the server's table has no batches");
         }
@@ -279,22 +271,18 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         times().map(|time| time.0).min(),
         times().map(|time| time.1).max(),
     );
-    let total = |figure: fn(&Fetched) -> u64| fetched.iter().map(figure).sum();
+    let stats = fetched.iter().map(|fetched| fetched.stats);
     let rate = |fetched: &Fetched| {
         as_float(fetched.batches * case.batch_bytes()) / seconds_between(fetched.time)
     };
-    parent.say(Outcome {
+    let outcome = Outcome {
         seconds: seconds_between(first.zip(last)),
-        batches: total(|fetched| fetched.batches),
-        fetches: total(|fetched| fetched.fetches),
-        lent_bytes: total(|fetched| fetched.lent_bytes),
-        copied_bytes: total(|fetched| fetched.copied_bytes),
-        copied_on_device_bytes: total(|fetched| fetched.copied_on_device_bytes),
-        staged_bytes: total(|fetched| fetched.staged_bytes),
-        received_bytes: total(|fetched| fetched.received_bytes),
+        batches: fetched.iter().map(|fetched| fetched.batches).sum(),
+        fetches: fetched.iter().map(|fetched| fetched.fetches).sum(),
         rates: fetched.iter().map(rate).collect(),
         ..used
-    })
+    };
+    parent.say(outcome.with(stats.fold(StreamStats::default(), Add::add)))
 }
 
 /// How many batches each stream takes.

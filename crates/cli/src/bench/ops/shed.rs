@@ -10,7 +10,7 @@ use dipc::error::Status;
 use crate::bench::base::case::Case;
 use crate::bench::base::message::{Latency, Outcome, Parent, Ready, Usage};
 use crate::bench::base::streams::{TABLE, WARM_UP, new_client};
-use crate::bench::base::timing::{WARM_UP_STEPS, histogram, nanoseconds, wait_until};
+use crate::bench::base::timing::{WARM_UP_STEPS, histogram, nanoseconds, repeat, wait_until};
 
 /// Asks for the table again and again: first the server has room for the stream, then another
 /// stream has its only place. As many requests are refused as were served, at the same pace.
@@ -29,14 +29,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     }
     let before = Usage::now()?;
     let start = Instant::now();
-    let mut served = 0_u64;
-    while match case.batches {
-        Some(batches) => served < batches,
-        None => start.elapsed() < case.seconds,
-    } {
-        asking.be_served()?;
-        served += 1;
-    }
+    let served = repeat(case, 1, || asking.be_served())?.batches;
     if !parent.ready()? {
         return Ok(());
     }

@@ -19,8 +19,8 @@ use super::ciphers::{ClientConfigs, server_config};
 use super::sockets::{CONNECTIONS, TLS_CONNECTIONS, open};
 use crate::bench::base::case::{Case, What};
 use crate::bench::base::certificate;
-use crate::bench::base::message::{Latency, Outcome, Parent};
-use crate::bench::base::timing::{WARM_UP_STEPS, histogram, nanoseconds, repeat};
+use crate::bench::base::message::Parent;
+use crate::bench::base::timing::{WARM_UP_STEPS, measure_times, nanoseconds};
 
 /// Sends one message of `size` bytes back on each connection, within TLS if there is a
 /// certificate. The port goes to `asked` first.
@@ -72,18 +72,7 @@ pub fn run(case: &Case, size: usize, name: &str, parent: &Parent) -> Result<()> 
     for _ in 0..WARM_UP_STEPS {
         connector.time(case.interval)?;
     }
-    let mut times = histogram()?;
-    if !parent.ready()? {
-        return Ok(());
-    }
-    let outcome = repeat(case, 1, || {
-        times.saturating_record(connector.time(case.interval)?.max(1));
-        Ok(())
-    })?;
-    parent.say(Outcome {
-        latency: Some(Latency::of(&times)),
-        ..outcome
-    })
+    measure_times(case, parent, || connector.time(case.interval))
 }
 
 struct Connector {

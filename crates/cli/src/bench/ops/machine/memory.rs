@@ -19,7 +19,7 @@ use rustix::process::getpid;
 
 use crate::bench::base::case::{Case, Shape, Values as Kind};
 use crate::bench::base::message::Parent;
-use crate::bench::base::timing::{many, repeat};
+use crate::bench::base::timing::measure;
 use crate::bench::base::values::{Values, sum};
 
 /// The position of a walk through memory, in pieces.
@@ -66,16 +66,12 @@ pub fn memcpy(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     // SAFETY: the mapping has `memory` bytes, which hold zeros, and nobody else knows of it.
     let target = unsafe { slice::from_raw_parts_mut(mapped, memory) };
     target.copy_from_slice(&source);
-    if !parent.ready()? {
-        return Ok(());
-    }
-    let outcome = repeat(case, many(case), || {
+    measure(case, parent, || {
         let piece = walk.step();
         target[piece.clone()].copy_from_slice(&source[piece]);
         std::hint::black_box(&mut *target);
         Ok(())
-    })?;
-    parent.say(outcome)
+    })
 }
 
 /// `process_vm_readv` within this process, into one buffer. Both were touched before. The copy is
@@ -85,10 +81,7 @@ pub fn process_vm_readv(case: &Case, size: usize, parent: &Parent) -> Result<()>
     let mut source = vec![1_u8; walk.memory];
     let mut target = vec![0_u8; size];
     let own = getpid().as_raw_nonzero().get();
-    if !parent.ready()? {
-        return Ok(());
-    }
-    let outcome = repeat(case, many(case), || {
+    measure(case, parent, || {
         let (mut done, piece) = (0, walk.step());
         while done < size {
             let to = iovec(&mut target[done..]);
@@ -101,8 +94,7 @@ pub fn process_vm_readv(case: &Case, size: usize, parent: &Parent) -> Result<()>
             done += usize::try_from(copied).map_err(|_| std::io::Error::last_os_error())?;
         }
         Ok(())
-    })?;
-    parent.say(outcome)
+    })
 }
 
 fn iovec(memory: &mut [u8]) -> libc::iovec {
@@ -116,16 +108,12 @@ fn iovec(memory: &mut [u8]) -> libc::iovec {
 pub fn sums(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     let mut walk = Walk::new(case, size)?;
     let numbers = vec![1_u64; walk.memory / 8];
-    if !parent.ready()? {
-        return Ok(());
-    }
-    let outcome = repeat(case, many(case), || {
+    measure(case, parent, || {
         let piece = walk.step();
         let total = sum(&numbers[piece.start / 8..piece.end / 8]);
         std::hint::black_box(total);
         Ok(())
-    })?;
-    parent.say(outcome)
+    })
 }
 
 /// Adds up batches that come through another library's C stream, without a move between processes.
@@ -155,17 +143,13 @@ pub fn stream_sums(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     let stream = unsafe { OwnedStream::take((&raw mut stream).cast()) };
     let mut stream = StreamReader::new(stream);
     let values = Values::of(&mut stream, shape)?;
-    if !parent.ready()? {
-        return Ok(());
-    }
-    let outcome = repeat(case, many(case), || {
+    measure(case, parent, || {
         let array = stream.next()?.context("the stream ended")?;
         // SAFETY: the array is of the stream that `values` was made of.
         let total = unsafe { values.sum(&array) }?;
         std::hint::black_box(total);
         Ok(())
-    })?;
-    parent.say(outcome)
+    })
 }
 
 const _: () = assert!(mem::size_of::<FFI_ArrowArrayStream>() == mem::size_of::<ArrowArrayStream>());

@@ -10,9 +10,9 @@ use anyhow::{Context as _, Result, bail};
 use rustix::event::epoll;
 
 use crate::bench::base::case::Case;
-use crate::bench::base::message::{Latency, Outcome, Parent};
+use crate::bench::base::message::{Outcome, Parent};
 use crate::bench::base::streams::event_loop;
-use crate::bench::base::timing::{histogram, many, nanoseconds, repeat};
+use crate::bench::base::timing::{many, measure_times, nanoseconds, repeat};
 
 /// The first byte on a socket: the service that the client asks for.
 const SINK: u8 = b's';
@@ -94,20 +94,11 @@ pub fn round_trip(case: &Case, size: usize, name: &str, parent: &Parent) -> Resu
     let mut memory = vec![1_u8; size];
     let mut socket = open(name, ECHO)?;
     let readiness = Readiness::of(&socket)?;
-    let mut times = histogram()?;
-    if !parent.ready()? {
-        return Ok(());
-    }
-    let outcome = repeat(case, 1, || {
+    measure_times(case, parent, || {
         thread::sleep(case.interval);
         let start = Instant::now();
         socket.write_all(&memory)?;
         readiness.read(&mut socket, &mut memory)?;
-        times.saturating_record(nanoseconds(start.elapsed()).max(1));
-        Ok(())
-    })?;
-    parent.say(Outcome {
-        latency: Some(Latency::of(&times)),
-        ..outcome
+        Ok(nanoseconds(start.elapsed()))
     })
 }
