@@ -2,6 +2,7 @@
 
 pub mod case;
 pub mod certificate;
+pub mod choices;
 pub mod gpu;
 pub mod message;
 pub mod streams;

@@ -209,10 +209,11 @@ impl TableFetch<'_> {
 
     fn is_enough(&self) -> bool {
         let batches = self.fetched.batches;
-        let check = self.of.case.clock_step();
         match self.share {
             Some(share) => batches >= share,
-            None => batches.is_multiple_of(check) && Instant::now() >= self.deadline,
+            None => {
+                batches.is_multiple_of(self.of.case.clock_step()) && Instant::now() >= self.deadline
+            }
         }
     }
 

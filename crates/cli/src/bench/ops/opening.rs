@@ -94,7 +94,7 @@ impl Side {
     /// Opens a stream, and reads it up to its end. Gives its rows.
     async fn open(&self) -> Result<u64> {
         match self {
-            Self::Libdipc(asking) => read(asking.open().await?).await,
+            Self::Libdipc(of) => read(ask(&of.client, &of.uri, TABLE, &of.options).await?).await,
             Self::Flight(client) => flight::get(client.clone()).await,
         }
     }
@@ -105,12 +105,6 @@ struct Asking {
     client: Client,
     uri: String,
     options: GetOptions,
-}
-
-impl Asking {
-    async fn open(&self) -> Result<Box<Stream>> {
-        ask(&self.client, &self.uri, TABLE, &self.options).await
-    }
 }
 
 async fn read(mut stream: Box<Stream>) -> Result<u64> {
