@@ -6,8 +6,8 @@
 //! Imports point down only:
 //!
 //! - this file: starts the processes for each case, and prints what they report
-//! - `worker`, over `server`: a process, which does the operation of its case; `options`, `process`,
-//!   `hostile` and `text`, over `line`: the command's own parts
+//! - `worker`, over `server`: a process, which does the operation of its case; and the command's
+//!   own parts: `options`, `process`, `hostile`, `text` over `line`
 //! - `ops`: one operation a file; `opening` stands over `flight`, `machine` over its folder
 //! - `base`: cases, messages and the pipe, streams, batches (`table`), their values, times
 
