@@ -15,8 +15,9 @@ use serde::Serialize;
 
 use crate::display::{escape, width};
 use crate::flight::{self, Listed, Listing, Times};
+use crate::parse::{self, UsageError};
 use crate::report::{bytes_text, counted};
-use crate::{UsageError, output, signals};
+use crate::{output, signals};
 
 /// Arguments of `dipc ls`.
 #[derive(clap::Args)]
@@ -93,7 +94,7 @@ impl Asking {
     fn start(&self) -> Result<(Client, GetOptions, Cancel)> {
         let client = Client::new(ClientOptions {
             any_user: self.any_user,
-            settings: crate::settings(&self.settings)?,
+            settings: parse::settings(&self.settings)?,
             tls: self.trust.options(),
             ..ClientOptions::default()
         })?;

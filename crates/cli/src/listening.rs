@@ -1,4 +1,4 @@
-//! Checks before a server reports that it is ready.
+//! Listening, and the checks before a server reports that it is ready.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use dipc::proto::Uri;
+use dipc::server::ServerHandle;
 use dipc::transport::by_scheme;
 
-use crate::UsageError;
+use crate::parse::UsageError;
 
 /// Most servers that a server which drains names.
 const MOST_REDIRECTS: usize = 16;
@@ -150,6 +151,22 @@ pub fn bind(address: &str, whom: &str, refusal: Option<&str>) -> Result<TcpListe
         bail!("{}: other machines can connect to {ip}, {refusal}", doing());
     }
     TcpListener::bind(found.as_slice()).with_context(doing)
+}
+
+/// Listens at `uri`; gives the whole URI. A failure names the address.
+pub fn listen(server: &ServerHandle, uri: &str) -> Result<String> {
+    if uri.starts_with("grpc") {
+        bail!("{uri} is an address of Arrow Flight: give HOST:PORT to --flight");
+    }
+    let address = uri.split('?').next().unwrap_or(uri);
+    server.listen(uri).map_err(|error| {
+        let names = error.text().contains(address);
+        let error = anyhow::Error::from(error);
+        match names {
+            true => error,
+            false => error.context(format!("cannot listen at {address}")),
+        }
+    })
 }
 
 /// Checks that a client can be served: without descriptors, connections would wait in the listener

@@ -2,12 +2,16 @@
 //!
 //! Exit status: 0 done, 1 failed (or not equal, with `get --verify`), 2 wrong usage.
 
+mod accept;
+mod access;
 mod bench;
 mod calm;
 mod checksum;
+mod columns;
 mod describe;
 mod display;
 mod documents;
+mod fetched;
 mod flight;
 mod get;
 mod growth;
@@ -28,20 +32,19 @@ mod signals;
 mod sink;
 mod soundness;
 mod source;
+mod tables;
 mod top;
-mod tpch;
 mod trust;
 mod verify;
 
 use std::io;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
 use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 use dipc::error::{Error, Status};
-use dipc::server::ServerHandle;
-use dipc::transport::Settings;
+
 use logging::LogChoice;
+use parse::UsageError;
 
 /// Moves Apache Arrow tables between processes without serialising them.
 #[derive(Parser)]
@@ -87,11 +90,6 @@ enum Command {
     /// Show which transports and devices work here, and why the others do not
     Info(info::Args),
 }
-
-/// An error in the command line.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct UsageError(String);
 
 /// The exit status where a server is busy: the same command may succeed later (EX_TEMPFAIL of
 /// sysexits.h).
@@ -188,31 +186,6 @@ fn remedy(name: &str, error: &anyhow::Error) -> &'static str {
     } else {
         ""
     }
-}
-
-/// Listens at `uri`; gives the whole URI. A failure names the address.
-fn listen(server: &ServerHandle, uri: &str) -> Result<String> {
-    if uri.starts_with("grpc") {
-        bail!("{uri} is an address of Arrow Flight: give HOST:PORT to --flight");
-    }
-    let address = uri.split('?').next().unwrap_or(uri);
-    server.listen(uri).map_err(|error| {
-        let names = error.text().contains(address);
-        let error = anyhow::Error::from(error);
-        match names {
-            true => error,
-            false => error.context(format!("cannot listen at {address}")),
-        }
-    })
-}
-
-/// The transport settings of the arguments.
-fn settings(given: &[(String, String)]) -> dipc::error::Result<Settings> {
-    let mut settings = Settings::default();
-    for (name, value) in given {
-        settings.set(name, value)?;
-    }
-    Ok(settings)
 }
 
 #[cfg(test)]

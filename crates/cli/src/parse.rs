@@ -1,12 +1,18 @@
-//! The values of arguments: times, sizes, numbers, settings.
+//! The values of arguments: times, sizes, numbers, settings; and the error of wrong ones.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
+use dipc::transport::Settings;
 use fundu::TimeUnit::{MicroSecond, MilliSecond, Minute, Second};
 use fundu::{CustomDurationParser, CustomTimeUnit};
 use parse_size::Config;
+
+/// An error in the command line.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);
 
 /// Reads a time: `5`, `2.5s`, `300ms`, `50us`, `2m`.
 pub fn duration(text: &str) -> Result<Duration> {
@@ -50,6 +56,15 @@ pub fn setting(text: &str) -> Result<(String, String)> {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
         None => bail!("{text:?} is not NAME=VALUE, as ucx.TLS=tcp"),
     }
+}
+
+/// The transport settings of the arguments.
+pub fn settings(given: &[(String, String)]) -> dipc::error::Result<Settings> {
+    let mut settings = Settings::default();
+    for (name, value) in given {
+        settings.set(name, value)?;
+    }
+    Ok(settings)
 }
 
 /// Reads a number of bytes: `4096`, `64K`, `512M`, `1.5G`, in powers of 1024.

@@ -6,8 +6,16 @@ use indicatif::{DecimalBytes, HumanCount};
 use serde::Serialize;
 
 use crate::display::escape;
-use crate::flight::Taken;
 use crate::verify::Difference;
+
+/// How the data of one endpoint was fetched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Taken {
+    /// `libdipc`, or `DoGet` of Flight.
+    pub by: &'static str,
+    /// The location: one URI or two.
+    pub from: Vec<String>,
+}
 
 /// The figures of one fetch.
 #[derive(Debug, Clone, Default, Serialize)]

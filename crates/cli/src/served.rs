@@ -7,11 +7,14 @@ use anyhow::Result;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchReader};
+use dipc::arrow::OwnedDeviceStream;
+use dipc::error::{Error, Status};
 use dipc::lines::Lines;
+use dipc::server::{HostProvider, ServerRequest};
 use tracing::warn;
 
 use crate::output::whole;
-use crate::source::{Reader, Reading, Source, TableReader};
+use crate::source::{Reader, Reading, Source, TableReader, export};
 
 /// Most characters of a ticket in an error.
 const TICKET_CHARS: usize = 200;
@@ -93,5 +96,27 @@ impl RecordBatchReader for ServedReader {
 impl TableReader for ServedReader {
     fn metadata(&self) -> &[u8] {
         self.inner.metadata()
+    }
+}
+
+/// A provider that opens its source anew for each stream.
+pub struct SourceProvider {
+    pub source: Served,
+    /// Whether the source stays as it is.
+    pub is_fixed: bool,
+}
+
+impl HostProvider for SourceProvider {
+    fn open(&self, _: &ServerRequest) -> dipc::error::Result<OwnedDeviceStream> {
+        let reader = self
+            .source
+            .reader()
+            .map_err(|error| Error::new(Status::Provider, whole(&error)))?;
+        Ok(export(reader))
+    }
+
+    /// Files must not change while they are served, but by `--replace`.
+    fn is_deterministic(&self) -> bool {
+        self.is_fixed
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use dipc::proto::{Credit, Request, Uri};
 
-use super::server::TABLE;
+use super::base::streams::TABLE;
 
 /// How often each connection is looked at: it is made again where the server has closed it, and
 /// sends its next byte where it sends slowly.

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Take, Touch, Values, What};
-use super::message::{Filtering, Latency, Opening, Outcome, Usage};
+use super::base::case::{Body, Case, Level, Memory, Op, Scheme, Source, Take, Touch, Values, What};
+use super::base::message::{Filtering, Latency, Opening, Outcome, Usage};
 use crate::report::as_float;
 
 /// A number for each process.
@@ -11,6 +11,16 @@ use crate::report::as_float;
 pub struct Both<T> {
     pub server: T,
     pub client: T,
+}
+
+impl Both<f64> {
+    /// The processor time of a measurement.
+    fn cpu(outcome: &Outcome, [_, before, after]: [Usage; 3]) -> Self {
+        Self {
+            server: after.cpu_seconds - before.cpu_seconds,
+            client: outcome.cpu_seconds,
+        }
+    }
 }
 
 /// A request that is served, and one that is refused because the server is busy.
@@ -98,10 +108,7 @@ impl MachineLine {
             count: outcome.batches,
             bytes_per_second: outcome.latency.is_none().then_some(bytes / outcome.seconds),
             latency_ns: outcome.latency,
-            cpu_seconds: Both {
-                server: server[2].cpu_seconds - server[1].cpu_seconds,
-                client: outcome.cpu_seconds,
-            },
+            cpu_seconds: Both::cpu(outcome, server),
         }
     }
 }
@@ -171,10 +178,7 @@ impl FilterLine {
             level: case.level,
             apart: case.apart,
             seconds: outcome.seconds,
-            cpu_seconds: Both {
-                server: server[2].cpu_seconds - server[1].cpu_seconds,
-                client: outcome.cpu_seconds,
-            },
+            cpu_seconds: Both::cpu(outcome, server),
             at_client,
             at_server,
             ratio: at_server.rows_per_second / at_client.rows_per_second,
@@ -221,10 +225,7 @@ impl OpenLine {
             level: case.level,
             apart: case.apart,
             seconds: outcome.seconds,
-            cpu_seconds: Both {
-                server: server[2].cpu_seconds - server[1].cpu_seconds,
-                client: outcome.cpu_seconds,
-            },
+            cpu_seconds: Both::cpu(outcome, server),
             streams_per_second: libdipc,
             flight_streams_per_second: flight,
             ratio: libdipc / flight,
@@ -369,10 +370,7 @@ impl TableLine {
             bytes_per_second: as_float(bytes) / outcome.seconds,
             batches_per_second: batches / outcome.seconds,
             latency_ns: outcome.latency,
-            cpu_seconds: Both {
-                server: after.cpu_seconds - before.cpu_seconds,
-                client: outcome.cpu_seconds,
-            },
+            cpu_seconds: Both::cpu(&outcome, server),
             bytes_lent: outcome.lent_bytes,
             bytes_copied: outcome.copied_bytes + (after.copied_bytes - first.copied_bytes),
             bytes_copied_on_device: outcome.copied_on_device_bytes

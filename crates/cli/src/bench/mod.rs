@@ -1,47 +1,38 @@
 //! `dipc bench`: measures how fast tables move between two processes of this machine.
 //!
 //! Both processes run this command ([`worker`]). One serves and one fetches, so that each has its
-//! own time and memory. They report their figures by lines of JSON ([`message`]).
+//! own time and memory. They report their figures by lines of JSON ([`base::message`]).
+//!
+//! Imports point down only:
+//!
+//! - this file: starts the processes for each case, and prints what they report
+//! - `worker`, over `server`: a process, which does the operation of its case; and the command's
+//!   own parts: `options`, `process`, `hostile`, `text` over `line`
+//! - `ops`: one operation a file; `opening` stands over `flight`, `machine` over its folder
+//! - `base`: cases, messages and the pipe, streams, batches (`table`), their values, times
 
-mod case;
-mod certificate;
-mod ciphers;
-mod client;
-mod connecting;
-mod fetching;
-mod filtering;
-mod flight;
-mod gpu;
+mod base;
 mod hostile;
-mod idle;
 mod line;
-mod machine;
-mod message;
-mod opening;
+mod ops;
 mod options;
 mod process;
-mod pushing;
-mod putting;
 mod server;
-mod shed;
-mod table;
 mod text;
-mod timing;
-mod values;
 mod worker;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::level_filters::LevelFilter;
 
-use case::{Case, Op, Scheme};
-use certificate::Certificate;
+use base::case::{Case, Op, Scheme};
+use base::certificate::Certificate;
+use base::message::{Order, Outcome, Ready, Role, Usage};
+use base::streams::allow_descriptors;
 use hostile::Hostile;
 use line::{FilterLine, Line, MachineLine, OpenLine, TableLine};
-use message::{Order, Outcome, Ready, Role, Usage};
 pub use options::Args;
 pub use process::SUBCOMMAND;
 use process::{Interrupt, Worker};
@@ -154,60 +145,4 @@ impl Bench {
 fn usage(server: &mut Worker) -> Result<Usage> {
     server.go()?;
     server.answer()
-}
-
-/// Many streams need many descriptors. The soft limit is low only for programs with `select`.
-fn allow_descriptors() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    // If the limit cannot be raised, a later error names the missing descriptors.
-    let _ = setrlimit(Resource::Nofile, raised);
-}
-
-/// A small case, at an address of its own.
-#[cfg(test)]
-fn test_case(name: &str) -> Case {
-    use case::{Body, Level, Memory, Scheme, Source, Take, Touch, Values, What};
-    use dipc::device::Target;
-
-    Case {
-        op: Op::Get,
-        what: What::Memcpy,
-        transport: Scheme::Shm,
-        certificate: None,
-        listen: Some(format!("shm:@dipc-bench-{name}-{}", std::process::id())),
-        memory: Memory::Arena,
-        device: Target::Host,
-        to: Target::Host,
-        touch: Touch::None,
-        take: Take::Next,
-        source: Source::Published,
-        body: Body::Auto,
-        rows: 100,
-        columns: 3,
-        values: Values::Int64,
-        streams: 1,
-        consumers: None,
-        connections: 1,
-        batches: None,
-        seconds: Duration::from_millis(10),
-        interval: Duration::from_millis(1),
-        pause: Duration::ZERO,
-        spin: Duration::ZERO,
-        ring_bytes: 1 << 20,
-        distinct: None,
-        window_batches: 16,
-        window_bytes: 1 << 20,
-        level: Level::Structure,
-        cold: false,
-        fresh: false,
-        resume: false,
-        apart: false,
-        hostile: 0,
-        passing: 50.0,
-        settings: Vec::new(),
-    }
 }

@@ -7,8 +7,8 @@ use clap::ValueEnum as _;
 use dipc::client::GetOptions;
 use dipc::device::Target;
 
-use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Take, Touch, Values, What};
-use crate::UsageError;
+use super::base::case::{Body, Case, Level, Memory, Op, Scheme, Source, Take, Touch, Values, What};
+use crate::parse::UsageError;
 
 /// Arguments of `dipc bench`.
 #[derive(clap::Args)]
@@ -343,22 +343,13 @@ impl Args {
         };
         Case {
             op,
-            what: What::Memcpy,
-            transport: Scheme::Shm,
-            certificate: None,
             listen: self.listen.clone(),
-            memory: Memory::Arena,
-            device: Target::Host,
-            to: Target::Host,
-            touch: Touch::None,
-            take: Take::Next,
             source: match op {
                 // Batches of `latency` are made at their time, so only a provider can give them.
                 Op::Latency => Source::Provider,
                 _ => self.source,
             },
             body: self.body,
-            rows: 0,
             columns: 1,
             values: self.values,
             streams: self.streams.unwrap_or(defaults.streams),
@@ -373,7 +364,6 @@ impl Args {
             distinct: self.distinct,
             window_batches: self.window_batches.unwrap_or(window.batches),
             window_bytes: self.window_bytes.unwrap_or(window.bytes),
-            level: Level::Structure,
             cold: self.cold,
             fresh: self.fresh,
             resume: self.resume,
@@ -381,6 +371,7 @@ impl Args {
             hostile: self.hostile,
             passing: 100.0,
             settings: self.settings.clone(),
+            ..Case::default()
         }
     }
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::level_filters::LevelFilter;
 
-use super::message::{Order, Role};
+use super::base::message::{Order, Role};
 use crate::signals;
 
 /// The hidden subcommand of these processes.

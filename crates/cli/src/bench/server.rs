@@ -6,29 +6,21 @@ use std::time::Duration;
 
 use anyhow::Result;
 use dipc::arrow::OwnedDeviceStream;
-use dipc::arrow::stream::{ArrayReader as _, export_device_stream};
-use dipc::error::Error;
+use dipc::arrow::stream::export_device_stream;
 use dipc::server::{HostProvider, ServerHandle, ServerRequest};
 
-use super::case::{Case, Op, Source};
-use super::filtering;
-use super::flight::OneBatchServer;
-use super::machine;
-use super::message::{Ready, Usage};
-use super::pushing;
-use super::table::Ring;
-use super::timing::StampProvider;
-use super::worker::Parent;
-use crate::listen;
-
-/// The ticket of the measured batches.
-pub const TABLE: &[u8] = b"table";
-/// The ticket of a few batches for the warm-up.
-pub const WARM_UP: &[u8] = b"warm-up";
+use super::base::case::{Case, Op, Source};
+use super::base::message::{Parent, Ready, Usage};
+use super::base::streams::{TABLE, WARM_UP, allow_descriptors};
+use super::base::table::Ring;
+use super::ops::flight::OneBatchServer;
+use super::ops::latency::StampProvider;
+use super::ops::{filtering, machine, pushing, putting};
+use crate::listening::listen;
 
 /// Serves until the command ends, and reports its usage on request.
 pub fn run(case: &Case, parent: &Parent) -> Result<()> {
-    super::allow_descriptors();
+    allow_descriptors();
     if case.op == Op::Machine {
         return machine::serve(case, parent);
     }
@@ -63,7 +55,7 @@ pub fn start(case: &Case) -> Result<(Arc<ServerHandle>, Ready)> {
     publish(&server, WARM_UP, &ring, case.warm_up())?;
     match (case.op, case.source) {
         (Op::Put, _) => {
-            let outcome = server.set_handler(Box::new(Taker));
+            let outcome = server.set_handler(Box::new(putting::Taker));
             outcome.map_err(|(error, _)| error)?;
         }
         (Op::Latency, _) => serve(&server, StampProvider { case: case.clone() })?,
@@ -103,21 +95,6 @@ fn publish(server: &ServerHandle, ticket: &[u8], ring: &Ring, count: u64) -> Res
 fn serve(server: &ServerHandle, provider: impl HostProvider) -> Result<()> {
     let outcome = server.serve(TABLE, Box::new(provider));
     Ok(outcome.map_err(|(error, _)| error)?)
-}
-
-/// Takes the batches of clients, and does nothing with them.
-struct Taker;
-
-impl HostProvider for Taker {
-    fn open(&self, _: &ServerRequest) -> dipc::error::Result<OwnedDeviceStream> {
-        Err(Error::unsupported("this server only takes tables"))
-    }
-
-    fn take(&self, request: &ServerRequest) -> dipc::error::Result<()> {
-        let mut source = request.source()?;
-        while source.next()?.is_some() {}
-        Ok(())
-    }
 }
 
 /// Provides the distinct batches in turn.

@@ -1,6 +1,6 @@
 //! The figures for people: a table for each kind of measurement.
 
-use super::case::{Op, Scheme, Take, Touch};
+use super::base::case::{Op, Scheme, Take, Touch};
 use super::line::{FilterLine, Line, MachineLine, OpenLine, TableLine};
 use crate::report::{as_float, bytes_text};
 
@@ -47,6 +47,13 @@ fn row(columns: &[TextColumn], cells: impl Iterator<Item = String>) -> String {
         .zip(cells)
         .map(|((_, width), cell)| format!("{cell:>width$}"));
     padded.collect::<Vec<_>>().join("  ")
+}
+
+fn apart(is_so: bool) -> &'static str {
+    match is_so {
+        true => ", processes on processors of their own",
+        false => "",
+    }
 }
 
 /// The conditions of a figure.
@@ -102,9 +109,7 @@ fn common(line: &TableLine) -> String {
             false => ", new clients",
         });
     }
-    if line.apart {
-        text.push_str(", processes on processors of their own");
-    }
+    text.push_str(apart(line.apart));
     if line.cold {
         text.push_str(", cold");
     }
@@ -113,10 +118,7 @@ fn common(line: &TableLine) -> String {
 
 /// The conditions of a comparison.
 fn of_filter(line: &FilterLine) -> String {
-    let apart = match line.apart {
-        true => ", processes on processors of their own",
-        false => "",
-    };
+    let apart = apart(line.apart);
     format!(
         "filter over {}: a table of {} in batches of {} with {} columns, level {}{apart}",
         line.transport,
@@ -148,10 +150,7 @@ fn filter(line: &FilterLine) -> Vec<(TextColumn, String)> {
 
 /// The conditions of a comparison with Flight.
 fn of_open(line: &OpenLine) -> String {
-    let apart = match line.apart {
-        true => ", processes on processors of their own",
-        false => "",
-    };
+    let apart = apart(line.apart);
     let flight = match line.transport {
         Scheme::Tls => "tls",
         Scheme::Shm | Scheme::Tcp | Scheme::Ucx => "tcp",
@@ -213,8 +212,6 @@ fn cells(line: &TableLine) -> Vec<(TextColumn, String)> {
     }
     if matches!(line.op, Op::Get | Op::Put | Op::Metadata) {
         cells.push((("batches/s", 9), significant(line.batches_per_second)));
-    }
-    if matches!(line.op, Op::Get | Op::Put | Op::Metadata) {
         cells.push((("us/batch", 8), significant(line.seconds * 1e6 / batches)));
     }
     if let Some(nanoseconds) = line.ns_per_column {

@@ -1,16 +1,16 @@
 //! The code of `dipc bench-process`, one of the two processes.
 
-use std::io::{BufRead as _, Write as _, stdin, stdout};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-use super::message::{Order, Role};
-use super::{client, server};
+use super::base::case::{Case, Op};
+use super::base::message::{Order, Parent, Ready, Role};
+use super::base::streams::allow_descriptors;
+use super::ops::{connect, fetching, filtering, idle, latency, machine, opening, putting, shed};
+use super::server;
 use crate::output::whole;
 
 /// Runs a process until its pipe is closed. Errors go to the command.
@@ -43,8 +43,25 @@ fn obey(order: Order, parent: &Parent) -> Result<()> {
             // ends it. The server reads the pipe, and then releases its address.
             set_parent_process_death_signal(Some(Signal::KILL))
                 .context("cannot follow the command")?;
-            client::run(&case, &ready, parent)
+            measure(&case, &ready, parent)
         }
+    }
+}
+
+/// Measures the case.
+fn measure(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
+    allow_descriptors();
+    match case.op {
+        Op::Latency => latency::run(case, ready, parent),
+        Op::Connect => connect::run(case, ready, parent),
+        Op::Open => opening::run(case, ready, parent),
+        Op::Put => putting::run(case, ready, parent),
+        Op::Describe => connect::describe(case, ready, parent),
+        Op::Shed => shed::run(case, ready, parent),
+        Op::Idle => idle::run(case, ready, parent),
+        Op::Filter => filtering::run(case, ready, parent),
+        Op::Machine => machine::run(case, ready, parent),
+        Op::Get | Op::Metadata => fetching::run(case, ready, parent),
     }
 }
 
@@ -69,37 +86,72 @@ fn keep_apart(role: &Role) -> Result<()> {
     sched_setaffinity(None, &own).context("cannot choose processors")
 }
 
-/// The command that started this process.
-pub struct Parent;
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
 
-impl Parent {
-    /// The next line; `None` when there are no more.
-    pub fn hear<T: DeserializeOwned>(&self) -> Result<Option<T>> {
-        let mut line = String::new();
-        let bytes = stdin()
-            .lock()
-            .read_line(&mut line)
-            .context("cannot hear the command")?;
-        if bytes == 0 {
-            return Ok(None);
+    use super::super::base::case::{Source, Touch, test_case};
+    use super::super::base::streams::new_client;
+    use super::super::ops::fetching::{Fetched, Fetcher};
+    use super::*;
+
+    fn fetch(case: &Case, ready: &Ready) -> Result<Fetched> {
+        let client = new_client(case)?;
+        let fetcher = Fetcher {
+            case,
+            ready,
+            client: &client,
+        };
+        fetcher.warm_up()?;
+        let mut fetched = fetcher.fetch(&[case.batches])?;
+        Ok(fetched.remove(0))
+    }
+
+    /// Promise of `--touch sum`: wrong values are an error, and so are batches in another order.
+    #[test]
+    fn sums_are_checked() {
+        for (source, name) in [(Source::Published, "sums-t"), (Source::Provider, "sums-p")] {
+            let case = Case {
+                source,
+                touch: Touch::Sum,
+                batches: Some(100),
+                ..test_case(name)
+            };
+            let (server, ready) = server::start(&case).unwrap();
+            let fetched = fetch(&case, &ready).unwrap();
+            assert_eq!(fetched.batches, 100);
+            let mut turned = ready.clone();
+            turned.sums.rotate_left(1);
+            let mut wrong = ready;
+            wrong.sums[1] += 1;
+            for (ready, batch) in [(turned, "batch 0"), (wrong, "batch 1")] {
+                let error = fetch(&case, &ready).err().unwrap().to_string();
+                assert!(error.starts_with(batch), "{error}");
+            }
+            drop(server);
         }
-        Ok(Some(serde_json::from_str(&line)?))
     }
 
-    /// Waits for the start of the next step. Returns whether there is one.
-    pub fn go(&self) -> Result<bool> {
-        Ok(self.hear::<String>()?.is_some())
-    }
-
-    pub fn answer<T: Serialize>(&self, answer: Result<T, String>) -> Result<()> {
-        let mut line = serde_json::to_string(&answer)?;
-        line.push('\n');
-        let mut stdout = stdout().lock();
-        stdout.write_all(line.as_bytes())?;
-        Ok(stdout.flush()?)
-    }
-
-    pub fn say<T: Serialize>(&self, what: T) -> Result<()> {
-        self.answer(Ok(what))
+    /// A published table is fetched repeatedly until the batches suffice; the time limit ends a
+    /// fetch too.
+    #[test]
+    fn tables_are_fetched_until_it_is_enough() {
+        let case = Case {
+            distinct: Some(3),
+            ..test_case("often")
+        };
+        let (_server, ready) = server::start(&case).unwrap();
+        let more = Case {
+            batches: Some(case.published() + 1),
+            ..case.clone()
+        };
+        let fetched = fetch(&more, &ready).unwrap();
+        assert_eq!(fetched.fetches, 2);
+        assert_eq!(fetched.batches, case.published() + 1);
+        let timed = Case {
+            seconds: Duration::ZERO,
+            ..case
+        };
+        assert!(fetch(&timed, &ready).unwrap().batches < timed.published());
     }
 }

@@ -12,10 +12,10 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tonic::{Code, Status, Streaming};
 
+use crate::accept::Accepting;
 use crate::flight::audit::{Audit, Visitor};
 use crate::flight::decode::FlightDecoder;
-use crate::flight::service::ticket_of;
-use crate::serve::Accepting;
+use crate::flight::names::ticket_of;
 
 /// How long a client may take to say what it sends. Meanwhile the call counts as a stream.
 const PATIENCE: Duration = Duration::from_secs(30);

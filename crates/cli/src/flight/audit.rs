@@ -11,8 +11,8 @@ use dipc::transport::PeerCertificate;
 use tonic::{Request, Status};
 use tracing::info;
 
+use crate::access::{Access, Asker};
 use crate::flight::caller::refusal;
-use crate::serve::{Access, Asker};
 use crate::trust::AUTHORIZATION;
 
 /// The longest part of a ticket that a line shows, in bytes.

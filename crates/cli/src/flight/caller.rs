@@ -20,12 +20,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Streaming};
 use url::Url;
 
-use crate::flight::put::Call;
 use crate::output::whole;
 use crate::trust::{AUTHORIZATION, ClientTrust};
 
@@ -43,6 +43,9 @@ pub struct Times {
     /// For everything, from now on.
     pub deadline: Option<Duration>,
 }
+
+/// A running call of `DoPut`: the last result of the server, if it gives any.
+pub(super) type Call = JoinHandle<Result<Option<PutResult>, tonic::Status>>;
 
 /// The runtime for calls, and the limits of their waits.
 pub struct Caller {

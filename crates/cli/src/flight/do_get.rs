@@ -9,9 +9,9 @@ use dipc::device::DeviceKind;
 use dipc::error::{Error, Result};
 use tonic::Streaming;
 
+use crate::fetched::Counted;
 use crate::flight::caller::Peer;
 use crate::flight::decode::FlightDecoder;
-use crate::get::Counted;
 
 /// A running `DoGet`. Dropping it before its end cancels the call.
 pub struct DoGet {

@@ -15,24 +15,15 @@ use dipc::client::{Client, GetOptions, StreamStats};
 use dipc::device::DeviceKind;
 use dipc::error::{Error, Result, Status};
 use dipc::proto::Header;
-use serde::Serialize;
 use tracing::{info, warn};
 
+use crate::fetched::{Counted, ask_selected};
 use crate::flight::caller::{Caller, Peer, Times};
 use crate::flight::do_get::DoGet;
 use crate::flight::locations::{Route, Unusable, routes};
 use crate::flight::narrowed::narrow;
-use crate::get::{Counted, ask_selected};
+use crate::report::Taken;
 use crate::trust::ClientTrust;
-
-/// How the data of one endpoint was fetched.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Taken {
-    /// `libdipc`, or `DoGet` of Flight.
-    pub by: &'static str,
-    /// The location: one URI or two.
-    pub from: Vec<String>,
-}
 
 /// The request for a table.
 pub struct Request<'a> {

@@ -10,7 +10,7 @@
 //! | `listing` | `dipc ls grpc://…` and `dipc describe grpc://…` |
 //! | `narrowed` | some columns of a fetched table |
 //! | `fetch` | `dipc get grpc://…`: fetches from the endpoints and their locations |
-//! | `tables`, `encode`, `service` | the served tables, their messages, the answers to calls |
+//! | `names`, `encode`, `service` | descriptors, messages, the answers to calls |
 //! | `audit` | who calls, what that client may do, and a line for an audit of each call |
 //! | `accept`, `cut` | the tables of `DoPut` and `DoExchange`; calls that their client cuts off |
 //! | `server`, `incoming` | `dipc serve --flight`: the listening server, its connections |
@@ -28,16 +28,15 @@ mod fetch;
 mod incoming;
 mod listing;
 mod locations;
+mod names;
 mod narrowed;
 mod put;
 mod server;
 mod service;
-mod tables;
 
 pub use caller::Times;
-pub use fetch::{Asked, Request, Taken};
+pub use fetch::{Asked, Request};
 pub use listing::{Listed, Listing};
 pub use locations::is_flight;
 pub use put::FlightPut;
 pub use server::{FlightServer, Gate};
-pub use tables::{Table, Tables};

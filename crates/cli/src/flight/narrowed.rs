@@ -11,7 +11,8 @@ use dipc::arrow::{
 use dipc::client::StreamStats;
 use dipc::error::{Error, Result};
 
-use crate::get::{Columns, Counted};
+use crate::columns::Columns;
+use crate::fetched::Counted;
 use crate::output::whole;
 
 /// The columns of a stream that `names` names, with commas between them.

@@ -4,22 +4,18 @@ use std::ops::ControlFlow;
 
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
-use arrow_flight::{FlightData, FlightDescriptor, PutResult};
+use arrow_flight::{FlightData, FlightDescriptor};
 use dipc::cancel::Cancel;
 use dipc::client::{PutOptions, PutStats};
 use dipc::error::{Error, Result};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 
-use crate::flight::caller::{Caller, Peer, Times};
+use crate::flight::caller::{Call, Caller, Peer, Times};
 use crate::flight::encode::FlightEncoder;
 use crate::trust::ClientTrust;
 
 /// Messages ahead of the connection.
 const AHEAD: usize = 4;
-
-/// A running call of `DoPut`: the last result of the server, if it gives any.
-pub(super) type Call = JoinHandle<Result<Option<PutResult>, tonic::Status>>;
 
 /// A table on its way to a Flight server. Dropping it before [`finish`](Self::finish) cancels the
 /// call, so that the server does not take a part for the whole.

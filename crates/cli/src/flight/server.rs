@@ -18,13 +18,14 @@ use tonic::transport::Server;
 use tonic::transport::server::Connected;
 use tracing::{error, info, warn};
 
+use crate::accept::Accepting;
+use crate::access::Access;
 use crate::flight::caller::MAX_MESSAGE;
 use crate::flight::cut::TellsOfCuts;
 use crate::flight::incoming::Listener;
 use crate::flight::service::{Counters, Service};
-use crate::flight::tables::Tables;
 use crate::report::bytes_text;
-use crate::serve::{Accepting, Access};
+use crate::tables::Tables;
 
 /// What protects a Flight server.
 #[derive(Default)]

@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow_flight::flight_descriptor::DescriptorType;
 use arrow_flight::flight_service_server::FlightService;
 use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
@@ -20,14 +19,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::{debug, info, warn};
 
+use crate::accept::Accepting;
+use crate::access::Access;
 use crate::calm;
 use crate::flight::accept;
 use crate::flight::audit::{Audit, Visitor};
 use crate::flight::encode::{FlightEncoder, schema_message};
 use crate::flight::locations::{REUSE_CONNECTION, for_peer};
-use crate::flight::tables::{Table, Tables};
+use crate::flight::names::{descriptor_of, ticket_of};
 use crate::output::whole;
-use crate::serve::{Accepting, Access};
+use crate::tables::{Table, Tables};
 
 /// Messages that a reader may prepare ahead of the connection. This limits the memory of a stream
 /// to a few MiB.
@@ -170,32 +171,6 @@ fn find(tables: &Tables, ticket: &[u8]) -> Result<Table, Status> {
         let name = String::from_utf8_lossy(ticket);
         Status::not_found(format!("no table {name:?} here; ListFlights names them"))
     })
-}
-
-/// The ticket of a descriptor: a path of one part, or a command, unchanged.
-pub(super) fn ticket_of(descriptor: &FlightDescriptor) -> Result<Vec<u8>, Status> {
-    match (
-        DescriptorType::try_from(descriptor.r#type),
-        descriptor.path.as_slice(),
-    ) {
-        (Ok(DescriptorType::Path), [name]) => Ok(name.as_bytes().to_vec()),
-        (Ok(DescriptorType::Path), path) => Err(Status::not_found(format!(
-            "the path {path:?} has {} parts; the path of a table here is its name alone",
-            path.len()
-        ))),
-        (Ok(DescriptorType::Cmd), _) => Ok(descriptor.cmd.to_vec()),
-        _ => Err(Status::invalid_argument(
-            "the descriptor is neither a path nor a command",
-        )),
-    }
-}
-
-/// The descriptor under which a table is listed. A path is text; a ticket need not be.
-fn descriptor_of(ticket: &[u8]) -> FlightDescriptor {
-    match std::str::from_utf8(ticket) {
-        Ok(name) => FlightDescriptor::new_path(vec![name.to_owned()]),
-        Err(_) => FlightDescriptor::new_cmd(ticket.to_vec()),
-    }
 }
 
 /// Runs work that reads files on a thread that may block.

@@ -10,45 +10,13 @@ use arrow::record_batch::RecordBatch;
 use dipc::arrow::stream::{ArrayReader, export_device_stream, to_device};
 use dipc::arrow::transfer::to_host;
 use dipc::arrow::{BatchReader, OwnedDeviceArray, OwnedSchema};
-use dipc::client::{Parts, Stream, StreamStats};
+use dipc::client::StreamStats;
 use dipc::device::{DeviceKind, Target as Device, cuda};
 use dipc::error::Error;
 use parking_lot::Mutex;
 
-use crate::flight;
-use crate::report::Report;
-
-/// A stream that counts its cost.
-pub trait Counted: ArrayReader {
-    /// Figures up to now.
-    fn stats(&self) -> StreamStats;
-
-    /// How many rows the table has, if the server said so when it was asked for the table.
-    fn total_rows(&self) -> Option<u64> {
-        None
-    }
-
-    /// How each endpoint was fetched, if a Flight server gave a choice.
-    fn taken(&self) -> Vec<flight::Taken> {
-        Vec::new()
-    }
-}
-
-impl Counted for Stream {
-    fn stats(&self) -> StreamStats {
-        self.stats()
-    }
-}
-
-impl Counted for Parts {
-    fn stats(&self) -> StreamStats {
-        self.stats()
-    }
-
-    fn total_rows(&self) -> Option<u64> {
-        self.total_rows()
-    }
-}
+use crate::fetched::Counted;
+use crate::report::{Report, Taken};
 
 /// The stream's figures and error, noted here because the C struct has neither.
 #[derive(Default)]
@@ -58,7 +26,7 @@ struct Seen {
     waited: Duration,
     /// The device of the last array.
     device: Option<Device>,
-    taken: Vec<flight::Taken>,
+    taken: Vec<Taken>,
     error: Option<Error>,
 }
 

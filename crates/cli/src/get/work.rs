@@ -8,9 +8,9 @@ use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchReader};
 use dipc::cancel::Cancel;
 
-use super::Args;
-use super::columns::Columns;
+use super::args::Args;
 use crate::checksum::Checksum;
+use crate::columns::Columns;
 use crate::report::{Report, Verified};
 use crate::sink::Sink;
 use crate::source::{Reader, TableReader};

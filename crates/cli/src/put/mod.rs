@@ -22,13 +22,14 @@ use serde::Serialize;
 
 use rows::Rows;
 
+use crate::accept::TICKET_HEADER;
 use crate::display::escape;
 use crate::flight::{self, FlightPut};
 use crate::get::progress::Progress;
+use crate::parse::{self, UsageError};
 use crate::report::{bytes_text, counted};
-use crate::serve::TICKET_HEADER;
 use crate::source::Reading;
-use crate::{UsageError, output, signals};
+use crate::{output, signals};
 
 /// Arguments of `dipc put`.
 #[derive(clap::Args)]
@@ -244,7 +245,7 @@ fn begin(args: &Args, schema: &SchemaRef, cancel: &Cancel) -> Result<Sending> {
     }
     let client = Client::new(ClientOptions {
         any_user: args.any_user,
-        settings: crate::settings(&args.settings)?,
+        settings: parse::settings(&args.settings)?,
         tls: args.trust.options(),
         ..ClientOptions::default()
     })?;

@@ -7,12 +7,13 @@ use dipc::proto::Role;
 use dipc::server::ServerHandle;
 use serde::Serialize;
 
+use super::args::Args;
+use super::remote;
 use crate::flight::FlightServer;
+use crate::listening::listen;
 use crate::metrics::MetricsServer;
-use crate::serve::Args;
-use crate::serve::remote;
+use crate::output;
 use crate::service::GivenSocket;
-use crate::{listen, output};
 
 #[derive(Serialize)]
 struct ReadyLine<'a> {

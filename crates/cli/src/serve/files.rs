@@ -7,11 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::UsageError;
-use crate::source::Source;
-
-/// Endings of the files of a directory that are served.
-pub(super) const ENDINGS: [&str; 4] = ["parquet", "arrow", "arrows", "feather"];
+use crate::parse::UsageError;
+use crate::source::{ENDINGS, Source};
 
 /// A ticket and its source.
 type Named = (Vec<u8>, Source);

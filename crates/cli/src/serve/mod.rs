@@ -1,8 +1,7 @@
 //! `dipc serve`: serves tables of files and of the TPC-H generator.
 
-mod accept;
-mod access;
 mod announce;
+mod args;
 mod files;
 mod offering;
 mod reload;
@@ -12,13 +11,11 @@ mod validity;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::ffi::OsString;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use dipc::arrow::{EncodeOptions, Encoder, schema_to_c};
@@ -26,185 +23,25 @@ use dipc::device::Target;
 use dipc::server::{ServerHandle, ServerOptions, SharedAuthorizer};
 use dipc::transport::BodyPolicy;
 
-pub use accept::{Accepting, TICKET_HEADER};
-use accept::{Ending, Folder, Rules, Taker};
-use access::AccessArgs;
-pub use access::{Access, Asker};
 use announce::{
     flight_announcement, flight_locations, listen_everywhere, metrics_announcement, tell,
 };
+pub use args::Args;
+use args::{Body, Remote};
 use files::{named_files, tables_of};
 use offering::offer;
 use reload::reload_at_hangups;
 use stop::stop;
 
-use crate::flight::{FlightServer, Gate, Tables};
+use crate::accept::{Accepting, Folder, Rules, Taker};
+use crate::access::Access;
+use crate::flight::{FlightServer, Gate};
 use crate::metrics::MetricsServer;
-use crate::serve::remote::Remote;
+use crate::parse::{self, UsageError};
 use crate::signals::Hangups;
 use crate::source::{Reading, Source};
-use crate::tpch;
-use crate::trust::ServerTls;
-use crate::{UsageError, listening, service, signals};
-
-/// Arguments of `dipc serve`.
-#[derive(clap::Args)]
-pub struct Args {
-    /// Where to listen: shm:@NAME (abstract), shm:/PATH, tcp://HOST:PORT, tls://HOST:PORT (with
-    /// --tls-cert and --tls-key) or ucx://HOST:PORT (port 0: any); may be given several times.
-    /// Sockets of a service manager (LISTEN_FDS) are served too
-    #[arg(long, value_name = "URI")]
-    listen: Vec<String>,
-
-    /// Answer Arrow Flight clients here: they get the addresses of --listen, or the tables by DoGet
-    /// (port 0: any)
-    #[arg(long, value_name = "HOST:PORT")]
-    flight: Option<String>,
-
-    /// Give the server's figures by HTTP at http://HOST:PORT/metrics, for Prometheus and `dipc top`
-    /// (port 0: any). Beyond this machine only with --allow-remote: nothing is encrypted
-    #[arg(long, value_name = "HOST:PORT")]
-    metrics: Option<String>,
-
-    /// Parquet, Arrow file or Arrow stream files; the ticket of each is NAME, or the file's name
-    /// without its ending. Of a directory, each file in it that ends in .parquet, .arrow, .arrows
-    /// or .feather. A quoted pattern ('data/**/*.parquet') stands for the files that match it
-    #[arg(value_name = "[NAME=]FILE")]
-    files: Vec<OsString>,
-
-    /// Serve the tables of this directory, and take tables that clients put (`dipc put`) into it. A
-    /// table is served as soon as it is whole
-    #[arg(long, value_name = "DIR", conflicts_with = "arena")]
-    accept: Option<PathBuf>,
-
-    /// The format of taken tables whose names do not end in .arrow (Arrow file), .arrows (Arrow
-    /// stream) or .parquet
-    #[arg(
-        long,
-        value_name = "FORMAT",
-        default_value = "arrow",
-        requires = "accept"
-    )]
-    accept_as: Ending,
-
-    /// Let clients replace tables of the directory of --accept
-    #[arg(long, requires = "accept")]
-    replace: bool,
-
-    /// Serve a generated TPC-H table; may be given several times
-    #[arg(long, value_name = "TABLE")]
-    tpch: Vec<tpch::Table>,
-
-    /// Scale factor of the TPC-H tables: 1 is about six million rows of lineitem
-    #[arg(long, value_name = "F", default_value = "1", value_parser = tpch::parse_scale)]
-    scale: f64,
-
-    /// Read every table into lendable memory before serving; lent bodies are then not copied. The
-    /// tables must fit. Small bodies, and bodies for other machines, are still sent
-    #[arg(long)]
-    arena: bool,
-
-    /// Device to serve the tables from: host, or cuda:N, a GPU (`dipc info` lists them). Tables are
-    /// copied to a GPU before serving, and must fit; with --arena into lendable memory of the GPU
-    #[arg(long, value_name = "WHERE", default_value = "host")]
-    device: Target,
-
-    /// Most rows of a batch; a batch of a Parquet file has fewer if it would exceed --max-message
-    #[arg(long, value_name = "N", value_parser = crate::parse::count)]
-    batch_rows: Option<NonZeroUsize>,
-
-    /// Most streams served at once. An eighth, 64 at most, is only for your own processes, by shm
-    #[arg(long, value_name = "N", default_value = "64", value_parser = crate::parse::count)]
-    max_streams: NonZeroUsize,
-
-    /// Most streams for which tables are read at once, including streams whose clients have gone
-    /// [default: 64 more than --max-streams]
-    #[arg(long, value_name = "N", value_parser = crate::parse::count)]
-    max_providers: Option<NonZeroUsize>,
-
-    /// Most connections of all clients, and as many of Flight's [default: as many as take half of
-    /// the limit on open files, of which one over shm takes two; for Flight an eighth]
-    #[arg(long, value_name = "N", value_parser = crate::parse::count)]
-    max_connections: Option<NonZeroUsize>,
-
-    /// Most memory for lent copies, such as 512M (0: no lending, bodies are sent as bytes); with
-    /// --arena as much again for all tables together
-    #[arg(long, value_name = "BYTES", default_value = "16G", value_parser = crate::parse::bytes)]
-    max_memory: u64,
-
-    /// Most memory that one message of an Arrow file may take beside its body (unpacked, copied, or
-    /// as dictionaries of the file), or a batch of a Parquet file beside its bytes in the file; a
-    /// table that needs more is refused [default: 512M; at least 64K]
-    #[arg(long, value_name = "BYTES", value_parser = crate::parse::message)]
-    max_message: Option<u64>,
-
-    /// Admit clients of every user, not only of your own
-    #[arg(long)]
-    any_user: bool,
-
-    #[command(flatten)]
-    tls: ServerTls,
-
-    #[command(flatten)]
-    access: AccessArgs,
-
-    /// Let other machines connect without encryption: by tcp and Flight and for metrics, or for
-    /// what is named
-    #[arg(
-        long,
-        value_name = "WHAT,...",
-        value_enum,
-        value_delimiter = ',',
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "tcp,flight,metrics"
-    )]
-    allow_remote: Vec<Remote>,
-
-    /// Trust every process that can connect; ucx needs this, because its peers can read and write
-    /// this process's memory
-    #[arg(long)]
-    trusted_network: bool,
-
-    /// How bodies travel: lent if that is faster, always as bytes, or lent whenever possible. Over
-    /// ucx only the last one lends, by RDMA, which has run on no adapter yet
-    #[arg(long, value_name = "HOW", default_value = "auto")]
-    body: Body,
-
-    /// Print two more URIs for each address, for clients that fetch metadata and bodies from two.
-    /// With --flight, Flight clients get those of ucx addresses first
-    #[arg(long)]
-    roles: bool,
-
-    /// How long to spin for requests before sleeping (0: not at all); spinning uses a whole core
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse::duration)]
-    spin: Duration,
-
-    /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
-    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse::setting)]
-    settings: Vec<(String, String)>,
-
-    /// How long running streams may continue after the first SIGINT or SIGTERM (0: they end at
-    /// once, as with a second signal)
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::parse::duration)]
-    drain: Duration,
-
-    /// A server to which clients that ask meanwhile are sent; may be given several times, best
-    /// first
-    #[arg(long, value_name = "URI")]
-    redirect: Vec<String>,
-
-    /// Print JSON, one object on each line
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Body {
-    Auto,
-    Packed,
-    Lent,
-}
+use crate::tables::Tables;
+use crate::{listening, service, signals};
 
 /// Runs `dipc serve`.
 pub fn run(args: &Args) -> Result<ExitCode> {
@@ -267,7 +104,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     options.link.access.allow_remote = args.allow_remote.contains(&Remote::Tcp);
     options.link.tls = args.tls.options();
     options.link.access.trusted_network = args.trusted_network;
-    options.link.settings = crate::settings(&args.settings)?;
+    options.link.settings = parse::settings(&args.settings)?;
     let server = Arc::new(ServerHandle::new(options)?);
     if let Some(certificate) = &args.tls.tls_cert {
         validity::warn_of(certificate);
@@ -296,7 +133,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let rules = Rules {
             ending: args.accept_as,
             replaces: args.replace,
-            reading: reading(args),
+            reading: args.reading(),
         };
         Accepting::new(folder, rules, &server, tables.clone())
     });
@@ -363,7 +200,7 @@ fn tickets(args: &Args, folder: Option<&Path>) -> Result<BTreeMap<Vec<u8>, Sourc
         let (ticket, source) = named?;
         match tickets.entry(ticket) {
             Entry::Vacant(entry) => {
-                ensure_sendable(&source, reading(args))?;
+                ensure_sendable(&source, args.reading())?;
                 entry.insert(source);
             }
             Entry::Occupied(entry) if *entry.get() == source => bail!("{source} is given twice"),
@@ -381,14 +218,6 @@ fn tickets(args: &Args, folder: Option<&Path>) -> Result<BTreeMap<Vec<u8>, Sourc
         return Err(UsageError(text).into());
     }
     Ok(tickets)
-}
-
-/// Options for reading the sources.
-fn reading(args: &Args) -> Reading {
-    Reading {
-        batch_rows: args.batch_rows.map(NonZeroUsize::get),
-        message_limit: args.max_message,
-    }
 }
 
 /// Checks a source as far as possible without reading its batches.

@@ -4,19 +4,17 @@ use anyhow::{Context as _, Result};
 use dipc::arena::{Arena, ArenaOptions};
 use dipc::arrow::stream::DeviceStreamReader;
 use dipc::arrow::transfer::{move_into, move_to};
-use dipc::arrow::{OwnedDeviceStream, annotate, batch_to_c, schema_to_c};
+use dipc::arrow::{annotate, batch_to_c, schema_to_c};
 use dipc::device::{DeviceKind, Target};
-use dipc::error::{Error, Status};
-use dipc::server::{HostProvider, ServerHandle, ServerRequest};
+use dipc::server::ServerHandle;
 use tracing::info;
 
-use super::{Args, reading};
-use crate::flight::Table;
+use super::args::Args;
 use crate::lend;
-use crate::output::whole;
 use crate::report::bytes_text;
-use crate::served::Served;
+use crate::served::{Served, SourceProvider};
 use crate::source::{Reader, Source, export};
+use crate::tables::Table;
 
 /// Serves one ticket. Gives the table, to serve it by Flight too. `room` is the number of bytes
 /// left for the arenas of further tickets.
@@ -27,7 +25,7 @@ pub(super) fn offer(
     args: &Args,
     room: &mut u64,
 ) -> Result<Table> {
-    let reading = reading(args);
+    let reading = args.reading();
     let name = String::from_utf8_lossy(ticket).into_owned();
     if args.device != Target::Host {
         let batches = upload(server, ticket, source.reader(reading)?, args, room)
@@ -117,26 +115,4 @@ fn upload(
         .publish(ticket, schema, batches)
         .map_err(|(error, _)| error)?;
     Ok(count)
-}
-
-/// A provider that opens its source anew for each stream.
-pub(super) struct SourceProvider {
-    pub(super) source: Served,
-    /// Whether the source stays as it is.
-    pub(super) is_fixed: bool,
-}
-
-impl HostProvider for SourceProvider {
-    fn open(&self, _: &ServerRequest) -> dipc::error::Result<OwnedDeviceStream> {
-        let reader = self
-            .source
-            .reader()
-            .map_err(|error| Error::new(Status::Provider, whole(&error)))?;
-        Ok(export(reader))
-    }
-
-    /// Files must not change while they are served, but by `--replace`.
-    fn is_deterministic(&self) -> bool {
-        self.is_fixed
-    }
 }

@@ -6,7 +6,9 @@ use anyhow::Result;
 use dipc::server::ServerHandle;
 use tracing::{error, info};
 
-use crate::serve::{Access, Args, validity};
+use super::args::Args;
+use super::validity;
+use crate::access::Access;
 use crate::service::Manager;
 use crate::signals::Hangups;
 

@@ -4,15 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use tracing::warn;
 
-use super::Args;
-
-/// What `--allow-remote` allows.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Remote {
-    Tcp,
-    Flight,
-    Metrics,
-}
+use super::args::{Args, Remote};
 
 /// Why other machines may not ask the Flight server; `None`: they may.
 pub fn of_flight(args: &Args) -> Option<&'static str> {

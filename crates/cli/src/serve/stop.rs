@@ -10,10 +10,10 @@ use dipc::server::ServerHandle;
 use serde::Serialize;
 use tracing::{error, info, warn};
 
+use super::args::Args;
 use crate::flight::FlightServer;
 use crate::output;
 use crate::report::bytes_text;
-use crate::serve::Args;
 use crate::service::Manager;
 
 #[derive(Serialize)]

@@ -1,6 +1,8 @@
 //! Writes Parquet, with Snappy, and with [logical types](crate::source::coarse) that other readers
 //! know.
 
+use std::fs::File;
+use std::io::BufWriter;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -11,19 +13,18 @@ use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 
-use super::Output;
 use crate::source::coarse::{arrow_schema, exactly, stored_field};
 
 /// Writes one table.
 pub struct ParquetWriter {
-    inner: ArrowWriter<Output>,
+    inner: ArrowWriter<BufWriter<File>>,
     /// The columns as they are written.
     stored: SchemaRef,
 }
 
 impl ParquetWriter {
     /// Begins a file for columns that [`Narrow`](super::types::Narrow) has checked.
-    pub fn new(output: Output, schema: &Schema) -> Result<Self> {
+    pub fn new(output: BufWriter<File>, schema: &Schema) -> Result<Self> {
         let fields = schema.fields().iter().map(|field| stored_field(field));
         let stored = SchemaRef::new(Schema::new(fields.collect::<Fields>()));
         let properties = WriterProperties::builder()
@@ -65,7 +66,7 @@ impl ParquetWriter {
     }
 
     /// Completes the file.
-    pub fn close(self) -> Result<Output> {
+    pub fn close(self) -> Result<BufWriter<File>> {
         Ok(self.inner.into_inner()?)
     }
 }

@@ -14,34 +14,7 @@ use dipc::error::{Error, Result};
 use flatbuffers::FlatBufferBuilder;
 use parking_lot::Mutex;
 
-use super::Reader;
-
-/// A table being read.
-pub trait TableReader: RecordBatchReader + Send {
-    /// The custom metadata of the batch given last, encoded as `ArrowSchema.metadata`.
-    fn metadata(&self) -> &[u8] {
-        &[]
-    }
-}
-
-/// A table whose batches have no metadata.
-pub struct Plain<R>(pub R);
-
-impl<R: RecordBatchReader> Iterator for Plain<R> {
-    type Item = std::result::Result<RecordBatch, ArrowError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.0.next()
-    }
-}
-
-impl<R: RecordBatchReader> RecordBatchReader for Plain<R> {
-    fn schema(&self) -> SchemaRef {
-        self.0.schema()
-    }
-}
-
-impl<R: RecordBatchReader + Send> TableReader for Plain<R> {}
+use super::reader::Reader;
 
 /// Exports a table as a stream whose arrays carry their batches' metadata.
 pub fn export(reader: Reader) -> OwnedDeviceStream {

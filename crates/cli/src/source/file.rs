@@ -16,9 +16,9 @@ use dipc::device::HostBuffer;
 use dipc::error::{Error, Result};
 use dipc::proto::{Header, HeaderKind, verifier_options};
 
-use super::annotated::TableReader;
 use super::figures::{Counted, Figures};
 use super::messages::{Batches, Input};
+use super::reader::TableReader;
 
 /// The first and the last bytes.
 const MAGIC: &[u8; 6] = b"ARROW1";

@@ -11,10 +11,12 @@ mod file;
 mod footer;
 mod messages;
 mod pages;
+mod reader;
 mod room;
 mod row_groups;
 mod stream;
 mod thrift;
+pub mod tpch;
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -30,19 +32,20 @@ use dipc::arrow::description::Description;
 use dipc::arrow::schema_to_c;
 
 use crate::calm;
-use crate::source::file::FileReader;
-use crate::source::row_groups::ParquetReader;
-use crate::source::stream::StreamReader;
-use crate::tpch::{self, Table};
+use file::FileReader;
+use reader::DEFAULT_BATCH_ROWS;
+use row_groups::ParquetReader;
+use stream::StreamReader;
+use tpch::Table;
 
-pub use annotated::{Plain, TableReader, export, with_metadata};
+pub use annotated::{export, with_metadata};
 pub use figures::Figures;
+#[cfg(test)]
+pub use reader::Plain;
+pub use reader::{Reader, Reading, TableReader};
 
-/// A table being read.
-pub type Reader = Box<dyn TableReader>;
-
-/// Rows of a batch if neither the file nor the caller gives a number.
-pub const DEFAULT_BATCH_ROWS: usize = 65_536;
+/// Endings of the files of a directory that are served.
+pub const ENDINGS: [&str; 4] = ["parquet", "arrow", "arrows", "feather"];
 
 /// The format of a file, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,18 +56,6 @@ pub enum Format {
     ArrowFile,
     /// The Arrow IPC streaming format.
     ArrowStream,
-}
-
-/// Options for reading a table.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Reading {
-    /// Most rows of a batch. Larger batches of Arrow files are cut; smaller ones stay. `None`:
-    /// batches of Arrow files stay, others have [`DEFAULT_BATCH_ROWS`].
-    pub batch_rows: Option<usize>,
-    /// Most memory that a message of an Arrow file or stream, or a batch of a Parquet file, may
-    /// take beside its bytes in the file. `None`: the default of
-    /// [`DecodeOptions::message_limit`](dipc::arrow::decode::DecodeOptions).
-    pub message_limit: Option<u64>,
 }
 
 /// A table that can be read any number of times.

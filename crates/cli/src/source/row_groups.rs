@@ -22,11 +22,10 @@ use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels}
 use parquet::column::page::Page;
 use parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 
-use super::Reading;
-use super::annotated::TableReader;
 use super::coarse;
 use super::footer;
 use super::pages::Group;
+use super::reader::{DEFAULT_BATCH_ROWS, Reading, TableReader};
 use super::room::Room;
 
 /// The last bytes of a file, and of a file with an encrypted footer.
@@ -107,7 +106,7 @@ impl ParquetReader {
             file: Arc::new(file),
             metadata,
             levels,
-            batch_rows: room.rows(reading.batch_rows.unwrap_or(super::DEFAULT_BATCH_ROWS)),
+            batch_rows: room.rows(reading.batch_rows.unwrap_or(DEFAULT_BATCH_ROWS)),
             room,
             group: 0,
             given: 0,

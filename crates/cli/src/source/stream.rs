@@ -8,9 +8,9 @@ use arrow::record_batch::{RecordBatch, RecordBatchReader};
 use dipc::error::{Error, Result};
 use dipc::proto::HeaderKind;
 
-use super::annotated::TableReader;
 use super::figures::{Counted, Figures};
 use super::messages::{Batches, Input};
+use super::reader::TableReader;
 
 /// Reads a stream from front to back.
 pub struct StreamReader {

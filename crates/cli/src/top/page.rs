@@ -12,8 +12,8 @@ use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::UsageError;
 use crate::metrics::PATH;
+use crate::parse::UsageError;
 
 /// Most bytes of a page. A server has at most 1,000 labels.
 const MOST_BYTES: usize = 64 << 20;

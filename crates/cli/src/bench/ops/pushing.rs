@@ -13,7 +13,7 @@ use dipc::error::Status;
 use dipc::server::{ServerHandle, ServerRequest};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use super::table::{Ring, RingReader};
+use crate::bench::base::table::{Ring, RingReader};
 
 /// The server's key in the epoll instance. Streams count from 1.
 const SERVER: u64 = 0;

@@ -15,16 +15,12 @@ use anyhow::{Context as _, Result, ensure};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, ServerConnection, StreamOwned};
 
-use super::case::{Case, What};
-use super::certificate;
 use super::ciphers::{ClientConfigs, server_config};
-use super::machine::{CONNECTIONS, TLS_CONNECTIONS, open, ready, repeat};
-use super::message::{Latency, Outcome, histogram};
-use super::timing::nanoseconds;
-use super::worker::Parent;
-
-/// Connections before the measurement.
-const WARM_UP: u32 = 32;
+use super::sockets::{CONNECTIONS, TLS_CONNECTIONS, open};
+use crate::bench::base::case::{Case, What};
+use crate::bench::base::certificate;
+use crate::bench::base::message::Parent;
+use crate::bench::base::timing::{WARM_UP_STEPS, measure_times, nanoseconds};
 
 /// Sends one message of `size` bytes back on each connection, within TLS if there is a
 /// certificate. The port goes to `asked` first.
@@ -73,21 +69,10 @@ pub fn run(case: &Case, size: usize, name: &str, parent: &Parent) -> Result<()> 
         known: None,
         memory: vec![1; size],
     };
-    for _ in 0..WARM_UP {
+    for _ in 0..WARM_UP_STEPS {
         connector.time(case.interval)?;
     }
-    let mut times = histogram()?;
-    if !ready(parent)? {
-        return Ok(());
-    }
-    let outcome = repeat(case, 1, || {
-        times.saturating_record(connector.time(case.interval)?.max(1));
-        Ok(())
-    })?;
-    parent.say(Outcome {
-        latency: Some(Latency::of(&times)),
-        ..outcome
-    })
+    measure_times(case, parent, || connector.time(case.interval))
 }
 
 struct Connector {

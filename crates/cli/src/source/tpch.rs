@@ -12,7 +12,7 @@ use tpchgen_arrow::{
     SupplierArrow,
 };
 
-use crate::source::{Plain, Reader};
+use super::reader::{Plain, Reader};
 
 /// The largest scale factor: beyond it keys overflow the generators' integers.
 const MAX_SCALE: f64 = 100_000.0;

@@ -18,12 +18,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
-use super::case::Case;
-use super::client::{ask, new_client};
 use super::flight;
-use super::message::{Opened, Opening, Outcome, Ready, Usage};
-use super::server::TABLE;
-use super::worker::Parent;
+use crate::bench::base::case::Case;
+use crate::bench::base::message::{Opened, Opening, Outcome, Parent, Ready, Usage};
+use crate::bench::base::streams::{TABLE, ask, new_client, runtime};
 
 /// Parts of the measured time. The two sides have them in turn, so that a slow moment of the
 /// machine affects both.
@@ -31,7 +29,7 @@ const SLICES: u32 = 8;
 
 /// Opens streams on both sides in turn, until the time of the case is over.
 pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
-    let runtime = flight::runtime()?;
+    let runtime = runtime()?;
     let uri = ready.flight.as_deref().context("there is no Flight")?;
     let by_flight = Side::Flight(runtime.block_on(flight::connect(case, uri))?);
     let by_libdipc = Side::Libdipc(Arc::new(Asking {
@@ -45,8 +43,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     };
     // They make connections, mappings and threads.
     slices(&mut Opened::default())?;
-    parent.say(())?;
-    if !parent.go()? {
+    if !parent.ready()? {
         return Ok(());
     }
     let before = Usage::now()?;
@@ -55,14 +52,12 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     while opened.flight.streams == 0 || start.elapsed() < case.seconds {
         slices(&mut opened)?;
     }
-    let after = Usage::now()?;
+    let used = before.until_now()?;
     parent.say(Outcome {
         seconds: start.elapsed().as_secs_f64(),
         fetches: opened.libdipc.streams + opened.flight.streams,
-        cpu_seconds: after.cpu_seconds - before.cpu_seconds,
-        peak_bytes: after.peak_bytes,
         opened: Some(opened),
-        ..Outcome::default()
+        ..used
     })
 }
 
@@ -99,7 +94,7 @@ impl Side {
     /// Opens a stream, and reads it up to its end. Gives its rows.
     async fn open(&self) -> Result<u64> {
         match self {
-            Self::Libdipc(asking) => read(asking.open().await?).await,
+            Self::Libdipc(of) => read(ask(&of.client, &of.uri, TABLE, &of.options).await?).await,
             Self::Flight(client) => flight::get(client.clone()).await,
         }
     }
@@ -110,12 +105,6 @@ struct Asking {
     client: Client,
     uri: String,
     options: GetOptions,
-}
-
-impl Asking {
-    async fn open(&self) -> Result<Box<Stream>> {
-        ask(&self.client, &self.uri, TABLE, &self.options).await
-    }
 }
 
 async fn read(mut stream: Box<Stream>) -> Result<u64> {

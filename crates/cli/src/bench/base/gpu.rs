@@ -1,21 +1,16 @@
-//! The benchmark's own work on a GPU: it writes batches, reads them back, and times copies for
-//! comparison.
+//! The benchmark's own work on a GPU: it writes batches, and reads them back.
 
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use dipc::arrow::OwnedDeviceArray;
-use dipc::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream};
+use dipc::device::cuda::{Device, PinnedMemory, Stream};
 use dipc::device::{DeviceKind, Target};
-
-use super::case::{Case, What};
-use super::machine;
-use super::worker::Parent;
 
 /// A GPU, and the benchmark's stream on it.
 #[derive(Clone)]
 pub struct Gpu {
-    stream: Arc<Stream>,
+    pub stream: Arc<Stream>,
 }
 
 impl Gpu {
@@ -118,43 +113,4 @@ impl GpuReader {
         let numbers = before.is_empty().then(|| numbers.get(..len / 8)).flatten();
         numbers.context("pinned memory is not aligned")
     }
-}
-
-/// Copies in flight at once: one runs while the next one is enqueued.
-const IN_FLIGHT: usize = 2;
-
-/// Copies between pinned memory and a GPU's, or within the GPU's, by the driver alone.
-pub fn copies(case: &Case, size: usize, parent: &Parent) -> Result<()> {
-    let gpu = Gpu::of(case.device)?.context("--device says which GPU")?;
-    let memory = DeviceMemory::new(gpu.device(), 2 * size, Purpose::Own)?;
-    let pinned = PinnedMemory::new(gpu.device(), size)?;
-    let (here, there) = (memory.address(), memory.address() + size as u64);
-    let (target, source) = match case.what {
-        What::PinnedToDevice => (here, pinned.address()),
-        What::DeviceToPinned => (pinned.address(), here),
-        _ => (there, here),
-    };
-    let events = [Event::new(gpu.device())?, Event::new(gpu.device())?];
-    // SAFETY: the memory is ours, and waited for below before it goes. What it holds does not
-    // matter, but it is to have been written once.
-    unsafe { gpu.stream.fill(here, 1, 2 * size) }?;
-    gpu.stream.synchronize()?;
-    if !machine::ready(parent)? {
-        return Ok(());
-    }
-    let mut next = 0;
-    let outcome = machine::repeat(case, machine::many(case), || {
-        let event = &events[next % IN_FLIGHT];
-        next += 1;
-        event.synchronize()?;
-        // SAFETY: as above; of copies of the same bytes it does not matter which is first.
-        unsafe { gpu.stream.copy(target, source, size) }?;
-        Ok(event.record(&gpu.stream)?)
-    });
-    let begun = std::time::Instant::now();
-    gpu.stream.synchronize()?;
-    let mut outcome = outcome?;
-    outcome.seconds += begun.elapsed().as_secs_f64();
-    drop((memory, pinned));
-    parent.say(outcome)
 }

@@ -6,12 +6,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use dipc::arrow::stream::ArrayReader as _;
 
-use super::case::Case;
-use super::client::{ask, new_client};
-use super::flight;
-use super::message::{Outcome, Ready, Usage};
-use super::server::{TABLE, WARM_UP};
-use super::worker::Parent;
+use crate::bench::base::case::Case;
+use crate::bench::base::message::{Outcome, Parent, Ready, Usage};
+use crate::bench::base::streams::{TABLE, WARM_UP, ask, new_client, runtime};
 
 /// Time for the streams to become idle: the server first fills the window of each.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -19,7 +16,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// Opens the streams, and takes one batch from each. Then the windows are full, and the server
 /// pauses.
 pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
-    let runtime = flight::runtime()?;
+    let runtime = runtime()?;
     let client = new_client(case)?;
     let options = case.get_options();
     if !case.cold {
@@ -27,8 +24,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         let mut stream = client.get(&[&ready.uri], WARM_UP, &options, None)?;
         while stream.next()?.is_some() {}
     }
-    parent.say(())?;
-    if !parent.go()? {
+    if !parent.ready()? {
         return Ok(());
     }
     let before = Usage::now()?;
@@ -43,12 +39,11 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     }
     thread::sleep(SETTLE);
     let open = Usage::now()?;
-    parent.say(())?;
-    if !parent.go()? {
+    if !parent.ready()? {
         return Ok(());
     }
     thread::sleep(case.seconds);
-    let after = Usage::now()?;
+    let used = open.until_now()?;
     let (mut lent_bytes, mut copied_bytes, mut received_bytes) = (0, 0, 0);
     for stream in &streams {
         let stats = stream.stats();
@@ -64,10 +59,8 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         lent_bytes,
         copied_bytes,
         received_bytes,
-        cpu_seconds: after.cpu_seconds - open.cpu_seconds,
-        peak_bytes: after.peak_bytes,
         stream_bytes: Some(grown / u64::from(case.streams)),
-        ..Outcome::default()
+        ..used
     })?;
     // The command reads the server's figures next, before the streams end.
     parent.go()?;

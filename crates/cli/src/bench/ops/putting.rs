@@ -4,15 +4,31 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
+use dipc::arrow::OwnedDeviceStream;
 use dipc::arrow::stream::ArrayReader as _;
 use dipc::client::{Client, PutStats};
+use dipc::error::Error;
+use dipc::server::{HostProvider, ServerRequest};
 
-use super::case::Case;
-use super::client::new_client;
-use super::message::{Outcome, Ready, Usage};
-use super::server::TABLE;
-use super::table::Ring;
-use super::worker::Parent;
+use crate::bench::base::case::Case;
+use crate::bench::base::message::{Outcome, Parent, Ready, Usage};
+use crate::bench::base::streams::{TABLE, new_client};
+use crate::bench::base::table::Ring;
+
+/// Takes the batches of clients, and does nothing with them.
+pub struct Taker;
+
+impl HostProvider for Taker {
+    fn open(&self, _: &ServerRequest) -> dipc::error::Result<OwnedDeviceStream> {
+        Err(Error::unsupported("this server only takes tables"))
+    }
+
+    fn take(&self, request: &ServerRequest) -> dipc::error::Result<()> {
+        let mut source = request.source()?;
+        while source.next()?.is_some() {}
+        Ok(())
+    }
+}
 
 /// Sends the distinct batches in turn, in one stream, until the server has taken enough of them.
 pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
@@ -22,25 +38,20 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     if !case.cold {
         put(&|batches| batches >= case.warm_up())?;
     }
-    parent.say(())?;
-    if !parent.go()? {
+    if !parent.ready()? {
         return Ok(());
     }
     let before = Usage::now()?;
     let start = Instant::now();
     let deadline = start + case.seconds;
-    // The clock is not read for each small batch, because that takes time.
-    let check = if case.batch_bytes() <= 64 << 10 {
-        16
-    } else {
-        1
-    };
     let stats = put(&|batches| match case.batches {
         Some(share) => batches >= share,
-        None => batches > 0 && batches.is_multiple_of(check) && Instant::now() >= deadline,
+        None => {
+            batches > 0 && batches.is_multiple_of(case.clock_step()) && Instant::now() >= deadline
+        }
     })?;
     let seconds = start.elapsed().as_secs_f64();
-    let after = Usage::now()?;
+    let used = before.until_now()?;
     parent.say(Outcome {
         seconds,
         batches: stats.batches,
@@ -48,9 +59,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         lent_bytes: stats.bytes_lent,
         copied_bytes: stats.bytes_copied,
         received_bytes: stats.bytes_sent,
-        cpu_seconds: after.cpu_seconds - before.cpu_seconds,
-        peak_bytes: after.peak_bytes,
-        ..Outcome::default()
+        ..used
     })
 }
 

@@ -11,12 +11,10 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 
-use super::case::Case;
-use super::certificate;
-use super::machine::{many, ready, repeat};
-use super::message::{Latency, histogram};
-use super::timing::nanoseconds;
-use super::worker::Parent;
+use crate::bench::base::case::Case;
+use crate::bench::base::certificate;
+use crate::bench::base::message::Parent;
+use crate::bench::base::timing::{measure, measure_times, nanoseconds};
 
 const ALPN: &[u8] = b"dipc/1";
 /// Data of one record, and the bytes before it.
@@ -30,10 +28,7 @@ pub fn seal(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     let key = LessSafeKey::new(key);
     let mut memory = vec![1_u8; size];
     let mut number = 0_u64;
-    if !ready(parent)? {
-        return Ok(());
-    }
-    let outcome = repeat(case, many(case), || {
+    measure(case, parent, || {
         for record in memory.chunks_mut(RECORD) {
             let mut nonce = [0; 12];
             nonce[4..].copy_from_slice(&number.to_be_bytes());
@@ -43,8 +38,7 @@ pub fn seal(case: &Case, size: usize, parent: &Parent) -> Result<()> {
             let _ = std::hint::black_box(tag.map_err(unusable)?);
         }
         Ok(())
-    })?;
-    parent.say(outcome)
+    })
 }
 
 /// Shakes hands between two ends in this process, without a network and without a session of
@@ -53,20 +47,11 @@ pub fn handshake(case: &Case, parent: &Parent) -> Result<()> {
     let folder = case.certificate.as_deref();
     let server = server_config(folder)?;
     let client = ClientConfigs::new(folder)?;
-    let mut times = histogram()?;
-    if !ready(parent)? {
-        return Ok(());
-    }
-    let outcome = repeat(case, 1, || {
+    measure_times(case, parent, || {
         let client = client.next()?;
         let start = Instant::now();
         shake(client, Arc::clone(&server))?;
-        times.saturating_record(nanoseconds(start.elapsed()).max(1));
-        Ok(())
-    })?;
-    parent.say(super::message::Outcome {
-        latency: Some(Latency::of(&times)),
-        ..outcome
+        Ok(nanoseconds(start.elapsed()))
     })
 }
 

@@ -18,21 +18,15 @@ use dipc::arrow::batch_from_c;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
 use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::case::{Case, Scheme};
-use super::certificate;
-use super::server::TABLE;
-use super::table::Ring;
-
-/// A runtime with a thread for each processor of this process.
-pub fn runtime() -> Result<Runtime> {
-    let built = Builder::new_multi_thread().enable_all().build();
-    built.context("cannot start a runtime")
-}
+use crate::bench::base::case::{Case, Scheme};
+use crate::bench::base::certificate;
+use crate::bench::base::streams::{TABLE, runtime};
+use crate::bench::base::table::Ring;
 
 /// The folder of the certificate, if Flight has TLS too.
 fn tls(case: &Case) -> Option<&Path> {

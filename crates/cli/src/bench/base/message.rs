@@ -1,13 +1,57 @@
 //! The messages between the command and its two processes: lines of JSON over pipes.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead as _, Write as _, stdin, stdout};
 
 use anyhow::{Context as _, Result};
+use dipc::client::StreamStats;
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
+
+/// The command that started this process.
+pub struct Parent;
+
+impl Parent {
+    /// The next line; `None` when there are no more.
+    pub fn hear<T: DeserializeOwned>(&self) -> Result<Option<T>> {
+        let mut line = String::new();
+        let bytes = stdin()
+            .lock()
+            .read_line(&mut line)
+            .context("cannot hear the command")?;
+        if bytes == 0 {
+            return Ok(None);
+        }
+        Ok(Some(serde_json::from_str(&line)?))
+    }
+
+    /// Waits for the start of the next step. Returns whether there is one.
+    pub fn go(&self) -> Result<bool> {
+        Ok(self.hear::<String>()?.is_some())
+    }
+
+    /// Reports that the process is ready, and waits for the start. Returns whether there is one.
+    pub fn ready(&self) -> Result<bool> {
+        self.say(())?;
+        self.go()
+    }
+
+    pub fn answer<T: Serialize>(&self, answer: Result<T, String>) -> Result<()> {
+        let mut line = serde_json::to_string(&answer)?;
+        line.push('\n');
+        let mut stdout = stdout().lock();
+        stdout.write_all(line.as_bytes())?;
+        Ok(stdout.flush()?)
+    }
+
+    pub fn say<T: Serialize>(&self, what: T) -> Result<()> {
+        self.answer(Ok(what))
+    }
+}
 
 /// The first line to a process.
 #[derive(Debug, Serialize, Deserialize)]
@@ -74,19 +118,22 @@ impl Usage {
             ..Self::default()
         })
     }
+
+    /// What this process has used since, as a part of its figures.
+    pub fn until_now(&self) -> Result<Outcome> {
+        let now = Self::now()?;
+        Ok(Outcome {
+            cpu_seconds: now.cpu_seconds - self.cpu_seconds,
+            peak_bytes: now.peak_bytes,
+            ..Outcome::default()
+        })
+    }
 }
 
 /// A time as seconds.
 #[expect(clippy::cast_precision_loss, reason = "seconds of a process are few")]
 fn seconds_of(time: rustix::time::Timespec) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
-/// The monotonic clock, in nanoseconds; the same in both processes.
-pub fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let nanoseconds = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
-    u64::try_from(nanoseconds).unwrap_or(0)
 }
 
 /// The client's figures.
@@ -112,6 +159,18 @@ pub struct Outcome {
     pub filtered: Option<Filtered>,
     /// Of new streams.
     pub opened: Option<Opened>,
+}
+
+impl Outcome {
+    /// With the bytes of streams.
+    pub fn with(mut self, stats: StreamStats) -> Self {
+        self.lent_bytes = stats.bytes_lent;
+        self.copied_bytes = stats.bytes_copied;
+        self.copied_on_device_bytes = stats.bytes_copied_on_device;
+        self.staged_bytes = stats.bytes_staged;
+        self.received_bytes = stats.bytes_received;
+        self
+    }
 }
 
 /// Streams that were opened, read and closed, on both sides.
@@ -179,9 +238,4 @@ impl Latency {
             max: times.max(),
         }
     }
-}
-
-/// A histogram of nanoseconds, to three digits, up to a minute.
-pub fn histogram() -> Result<Histogram<u64>> {
-    Histogram::new_with_bounds(1, 60_000_000_000, 3).context("cannot make a histogram")
 }

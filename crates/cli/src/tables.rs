@@ -1,4 +1,4 @@
-//! The tables of a Flight server.
+//! The tables that are served, also by Flight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -372,10 +372,9 @@ impl ArrayReader for RingReader {
 
 #[cfg(test)]
 mod tests {
+    use super::super::case::{Values as Kind, test_case};
+    use super::super::values::Values;
     use super::*;
-    use crate::bench::case::Values as Kind;
-    use crate::bench::test_case;
-    use crate::bench::values::Values;
 
     /// A shape of int64 columns.
     fn int64(columns: u32) -> Shape {

@@ -1,20 +1,24 @@
-//! The streams of one thread of the fetching process.
+//! How fast batches arrive: the streams of the client, and its threads.
 
 use std::mem::MaybeUninit;
+use std::ops::Add;
 use std::os::fd::OwnedFd;
+use std::sync::Barrier;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use dipc::arrow::OwnedDeviceArray;
 use dipc::arrow::stream::ArrayReader as _;
-use dipc::client::{Client, NextBatch, Stream};
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use dipc::client::{Client, NextBatch, Stream, StreamStats};
+use rustix::event::epoll;
 
-use super::case::{Case, Take, Touch};
-use super::message::Ready;
-use super::server::{TABLE, WARM_UP};
-use super::values::Values;
+use crate::bench::base::case::{Case, Take, Touch};
+use crate::bench::base::message::{Outcome, Parent, Ready, Usage};
+use crate::bench::base::streams::{TABLE, WARM_UP, event_loop, new_client};
+use crate::bench::base::values::Values;
+use crate::output::whole;
+use crate::report::as_float;
 
 /// Most batches to take from a stream before another stream has its turn.
 const AT_ONCE: usize = 16;
@@ -26,11 +30,7 @@ pub struct Fetched {
     pub time: Option<(Instant, Instant)>,
     pub batches: u64,
     pub fetches: u64,
-    pub lent_bytes: u64,
-    pub copied_bytes: u64,
-    pub copied_on_device_bytes: u64,
-    pub staged_bytes: u64,
-    pub received_bytes: u64,
+    stats: StreamStats,
 }
 
 /// Fetches the batches of a case.
@@ -80,14 +80,6 @@ impl Open {
     }
 }
 
-/// An event loop of one stream.
-fn event_loop(stream: &mut Stream) -> Result<OwnedFd> {
-    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-    let data = EventData::new_u64(0);
-    epoll::add(&epoll, stream.fd()?, data, EventFlags::IN)?;
-    Ok(epoll)
-}
-
 impl Fetcher<'_> {
     fn open(&self, ticket: &[u8]) -> Result<Open> {
         let options = self.case.get_options();
@@ -98,7 +90,7 @@ impl Fetcher<'_> {
             values: Values::of(&mut stream, self.case.shape())?,
             epoll: match self.case.take {
                 Take::Next => None,
-                Take::TryNext => Some(event_loop(&mut stream)?),
+                Take::TryNext => Some(event_loop(stream.fd()?)?),
             },
             stream,
             index: 0,
@@ -217,15 +209,11 @@ impl TableFetch<'_> {
 
     fn is_enough(&self) -> bool {
         let batches = self.fetched.batches;
-        // The clock is not read for each small batch, because that takes time.
-        let check = if self.of.case.batch_bytes() <= 64 << 10 {
-            16
-        } else {
-            1
-        };
         match self.share {
             Some(share) => batches >= share,
-            None => batches.is_multiple_of(check) && Instant::now() >= self.deadline,
+            None => {
+                batches.is_multiple_of(self.of.case.clock_step()) && Instant::now() >= self.deadline
+            }
         }
     }
 
@@ -237,15 +225,101 @@ impl TableFetch<'_> {
         open.values.finish()?;
         // Before the drop of the stream, which may wait for the server.
         self.fetched.time = Some((self.start, Instant::now()));
-        let stats = open.stream.stats();
-        self.fetched.lent_bytes += stats.bytes_lent;
-        self.fetched.copied_bytes += stats.bytes_copied;
-        self.fetched.copied_on_device_bytes += stats.bytes_copied_on_device;
-        self.fetched.staged_bytes += stats.bytes_staged;
-        self.fetched.received_bytes += stats.bytes_received;
+        self.fetched.stats = self.fetched.stats + open.stream.stats();
         if open.index == 0 {
             bail!("the server's table has no batches");
         }
         Ok(())
     }
+}
+
+/// Never 0, because it is a divisor.
+fn seconds_between(time: Option<(Instant, Instant)>) -> f64 {
+    let elapsed = time.map_or(Duration::ZERO, |(start, end)| end - start);
+    elapsed.max(Duration::from_nanos(1)).as_secs_f64()
+}
+
+/// Fetches on the threads of the case, which all begin at once.
+pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
+    let client = &new_client(case)?;
+    let fetcher = Fetcher {
+        case,
+        ready,
+        client,
+    };
+    if !case.cold {
+        // One connection for each stream.
+        on_threads(u64::from(case.streams), |_| fetcher.warm_up())?;
+    }
+    if !parent.ready()? {
+        return Ok(());
+    }
+    let consumers = u64::from(case.consumers());
+    let before = Usage::now()?;
+    let together = Barrier::new(usize::try_from(consumers)?);
+    let fetched = on_threads(consumers, |consumer| {
+        let shares: Vec<_> = shares(case)
+            .skip(usize::try_from(consumer)?)
+            .step_by(usize::try_from(consumers)?)
+            .collect();
+        together.wait();
+        fetcher.fetch(&shares)
+    })?;
+    let used = before.until_now()?;
+    let fetched: Vec<_> = fetched.into_iter().flatten().collect();
+    let times = || fetched.iter().filter_map(|fetched| fetched.time);
+    let (first, last) = (
+        times().map(|time| time.0).min(),
+        times().map(|time| time.1).max(),
+    );
+    let stats = fetched.iter().map(|fetched| fetched.stats);
+    let rate = |fetched: &Fetched| {
+        as_float(fetched.batches * case.batch_bytes()) / seconds_between(fetched.time)
+    };
+    let outcome = Outcome {
+        seconds: seconds_between(first.zip(last)),
+        batches: fetched.iter().map(|fetched| fetched.batches).sum(),
+        fetches: fetched.iter().map(|fetched| fetched.fetches).sum(),
+        rates: fetched.iter().map(rate).collect(),
+        ..used
+    };
+    parent.say(outcome.with(stats.fold(StreamStats::default(), Add::add)))
+}
+
+/// How many batches each stream takes.
+fn shares(case: &Case) -> impl Iterator<Item = Option<u64>> {
+    let streams = u64::from(case.streams);
+    // The first streams take the remainder, one batch each.
+    (0..streams).map(move |stream| {
+        case.batches
+            .map(|all| all / streams + u64::from(stream < all % streams))
+    })
+}
+
+/// Runs `work` on so many threads at the same time.
+fn on_threads<T: Send>(threads: u64, work: impl Fn(u64) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let work = &work;
+    thread::scope(|scope| {
+        let threads = (0..threads)
+            .map(|thread| {
+                thread::Builder::new()
+                    .name(format!("bench-{thread}"))
+                    .spawn_scoped(scope, move || work(thread))
+                    .context("cannot start the client's threads")
+            })
+            .collect::<Result<Vec<_>>>();
+        // The started threads would wait for the others for ever, so the process ends.
+        let threads = match threads {
+            Ok(threads) => threads,
+            Err(error) => {
+                let _ = Parent.answer::<()>(Err(whole(&error)));
+                std::process::exit(1);
+            }
+        };
+        let joined = threads.into_iter().map(|thread| match thread.join() {
+            Ok(outcome) => outcome,
+            Err(_) => Err(anyhow!("a thread of the client panicked")),
+        });
+        joined.collect()
+    })
 }

@@ -16,12 +16,10 @@ use dipc::filter::Filter;
 use dipc::server::ServerHandle;
 use dipc::{FilterBuilder, FilterExpression};
 
-use super::case::{Case, Memory};
-use super::client::new_client;
-use super::message::{Filtered, Filtering, Outcome, Ready, Usage};
-use super::server::TABLE;
-use super::worker::Parent;
-use crate::listen;
+use crate::bench::base::case::{Case, Memory};
+use crate::bench::base::message::{Filtered, Filtering, Outcome, Parent, Ready, Usage};
+use crate::bench::base::streams::{TABLE, new_client};
+use crate::listening::listen;
 use crate::report::as_float;
 
 /// Values of the column that the condition compares: from 0 on, equally frequent.
@@ -86,8 +84,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         whole.passed,
         filtered.passed
     );
-    parent.say(())?;
-    if !parent.go()? {
+    if !parent.ready()? {
         return Ok(());
     }
     let before = Usage::now()?;
@@ -102,17 +99,15 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
             at_server.add(&ways.at_server()?);
         }
     }
-    let after = Usage::now()?;
+    let used = before.until_now()?;
     parent.say(Outcome {
         seconds: start.elapsed().as_secs_f64(),
         fetches: at_client.gets + at_server.gets,
-        cpu_seconds: after.cpu_seconds - before.cpu_seconds,
-        peak_bytes: after.peak_bytes,
         filtered: Some(Filtered {
             at_client,
             at_server,
         }),
-        ..Outcome::default()
+        ..used
     })
 }
 

@@ -7,15 +7,10 @@ use dipc::arrow::stream::ArrayReader as _;
 use dipc::client::{Client, GetOptions};
 use dipc::error::Status;
 
-use super::case::Case;
-use super::client::new_client;
-use super::message::{Latency, Outcome, Ready, Usage, histogram};
-use super::server::{TABLE, WARM_UP as WARM_UP_TABLE};
-use super::timing::{nanoseconds, wait_until};
-use super::worker::Parent;
-
-/// Requests before the measurement.
-const WARM_UP: u64 = 32;
+use crate::bench::base::case::Case;
+use crate::bench::base::message::{Latency, Outcome, Parent, Ready, Usage};
+use crate::bench::base::streams::{TABLE, WARM_UP, new_client};
+use crate::bench::base::timing::{WARM_UP_STEPS, histogram, nanoseconds, repeat, wait_until};
 
 /// Asks for the table again and again: first the server has room for the stream, then another
 /// stream has its only place. As many requests are refused as were served, at the same pace.
@@ -26,47 +21,34 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         uri: &ready.uri,
         options: case.get_options(),
     };
-    for _ in 0..if case.cold { 0 } else { WARM_UP } {
+    for _ in 0..if case.cold { 0 } else { WARM_UP_STEPS } {
         asking.be_served()?;
     }
-    parent.say(())?;
-    if !parent.go()? {
+    if !parent.ready()? {
         return Ok(());
     }
     let before = Usage::now()?;
     let start = Instant::now();
-    let mut served = 0_u64;
-    while match case.batches {
-        Some(batches) => served < batches,
-        None => start.elapsed() < case.seconds,
-    } {
-        asking.be_served()?;
-        served += 1;
-    }
-    parent.say(())?;
-    if !parent.go()? {
+    let served = repeat(case, 1, || asking.be_served())?.batches;
+    if !parent.ready()? {
         return Ok(());
     }
     let mut times = histogram()?;
     // It has room for one batch of several, so it stays.
     let mut options = asking.options.clone();
     options.window.batches = 1;
-    let holding = asking
-        .client
-        .get(&[asking.uri], WARM_UP_TABLE, &options, None)?;
+    let holding = asking.client.get(&[asking.uri], WARM_UP, &options, None)?;
     for _ in 0..served {
         times.saturating_record(asking.be_refused()?.max(1));
     }
     let seconds = start.elapsed().as_secs_f64();
-    let after = Usage::now()?;
+    let used = before.until_now()?;
     parent.say(Outcome {
         seconds,
         batches: served,
         fetches: served,
         latency: Some(Latency::of(&times)),
-        cpu_seconds: after.cpu_seconds - before.cpu_seconds,
-        peak_bytes: after.peak_bytes,
-        ..Outcome::default()
+        ..used
     })?;
     // The command reads the server's figures next, before the stream ends.
     parent.go()?;

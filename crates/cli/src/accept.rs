@@ -19,14 +19,12 @@ use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use crate::calm;
-use crate::flight::{Table, Tables};
 use crate::output::{io_kind, whole};
-use crate::serve::files::ENDINGS;
-use crate::serve::offering::SourceProvider;
-use crate::served::Served;
+use crate::served::{Served, SourceProvider};
 use crate::sink::{Sink, Target};
 use crate::soundness::ensure_sound;
-use crate::source::{Reading, Source, export};
+use crate::source::{ENDINGS, Reading, Source, export};
+use crate::tables::{Table, Tables};
 
 /// The beginning of the names of files that are being written.
 const TEMPORARY: &str = ".dipc-put-";
