@@ -1,4 +1,7 @@
 //! The regions of every arena of the process, by address.
+//!
+//! `memory`, `shared` and this file import each other: an arena registers its regions, and a block
+//! that is freed is found, with its arena, by its address alone.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::cancel::Follower;
-use crate::driver::io::Source;
+use crate::driver::io::source::Source;
 use crate::driver::signal::{Reason, Signal};
 use crate::error::{Error, Result};
 

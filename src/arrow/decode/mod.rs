@@ -262,7 +262,7 @@ impl Decoder {
         };
         let bytes = body.buffers.iter().map(|buffer| buffer.len as u64);
         let received = bytes.fold(received, u64::saturating_add);
-        let kept = Kept::of(&columns, received);
+        let kept = Kept::of(columns.struct_bytes(), received);
         let limit = self.options.message_limit;
         // A map that a batch holds is copied.
         if Arc::get_mut(&mut self.dictionaries).is_none() {

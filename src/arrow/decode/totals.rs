@@ -4,7 +4,6 @@
 //! neither a window nor the consumer bounds how many there are.
 
 use crate::arrow::decode::budget::{TIMES_OF_DICTIONARY, covered};
-use crate::arrow::decode::columns::Columns;
 use crate::arrow::decode::options::TIMES_OF_BODIES;
 use crate::device::BufferRef;
 use crate::error::{Error, Result};
@@ -36,11 +35,11 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// The bytes of `columns`, from bodies of `bodies` bytes.
-    pub(super) fn of(columns: &Columns, bodies: u64) -> Self {
+    /// The bytes of a dictionary from bodies of `bodies` bytes, whose structs have `structs` bytes.
+    pub(super) fn of(structs: u64, bodies: u64) -> Self {
         Self {
             bodies,
-            structs: EACH.saturating_add(columns.struct_bytes()),
+            structs: EACH.saturating_add(structs),
         }
     }
 }

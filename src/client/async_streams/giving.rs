@@ -1,8 +1,9 @@
 //! Streams on the thread that calls the handlers of a client.
 
 use std::sync::Arc;
+use std::task::Waker;
 
-use super::flow::Consumer;
+use super::demand::Demand;
 use crate::arrow::OwnedDeviceArray;
 use crate::arrow::async_stream::{AsyncHandler, Refused};
 use crate::arrow::format::write_metadata;
@@ -23,7 +24,9 @@ pub(super) struct Giving {
     /// The answer of the server, until the consumer knows it.
     answer: Option<Result<Stream>>,
     told_by: ToldBy,
-    consumer: Arc<Consumer>,
+    demand: Arc<Demand>,
+    /// Has the thread go on with the stream.
+    waker: Waker,
     handler: AsyncHandler,
 }
 
@@ -38,13 +41,14 @@ enum ToldBy {
 }
 
 impl Giving {
-    pub(super) fn new(consumer: Arc<Consumer>, handler: AsyncHandler) -> Self {
+    pub(super) fn new(demand: Arc<Demand>, waker: Waker, handler: AsyncHandler) -> Self {
         Self {
             ahead: None,
             stream: None,
             answer: None,
             told_by: ToldBy::Nothing,
-            consumer,
+            demand,
+            waker,
             handler,
         }
     }
@@ -71,10 +75,10 @@ impl LoopStream for Giving {
     /// Gives what is there and wanted.
     fn advance(&mut self) -> Result<Next> {
         for _ in 0..AT_ONCE {
-            if self.consumer.has_cancelled() {
+            if self.demand.has_cancelled() {
                 return Ok(Next::Over);
             }
-            if self.consumer.is_wrong() {
+            if self.demand.is_wrong() {
                 let text = "the consumer has asked for fewer than one array";
                 return Err(Error::invalid_argument(text));
             }
@@ -88,7 +92,7 @@ impl LoopStream for Giving {
             };
             if self.ahead.is_none() {
                 // Before the look, which finds what the bell rang for until now.
-                if self.told_by != ToldBy::Descriptor && stream.wake(&self.consumer.waker()) {
+                if self.told_by != ToldBy::Descriptor && stream.wake(&self.waker) {
                     self.told_by = ToldBy::Bell;
                 }
                 match stream.try_next()? {
@@ -103,7 +107,7 @@ impl LoopStream for Giving {
                     }
                 }
             }
-            if !self.consumer.take_one() {
+            if !self.demand.take_one() {
                 return Ok(Next::Idle);
             }
             if let Some((array, metadata)) = self.ahead.take()
@@ -118,7 +122,7 @@ impl LoopStream for Giving {
     /// Tells the consumer of a failure, unless it has cancelled. The metadata has the number of the
     /// status, and then the headers of the answer.
     fn fail(&mut self, error: &Error) {
-        if self.consumer.has_cancelled() {
+        if self.demand.has_cancelled() {
             return;
         }
         let status = error.status().code().to_string();

@@ -3,10 +3,12 @@
 //! The request is one that nobody waits for. Then the stream goes to the one thread that calls
 //! every handler of the client.
 
+mod demand;
 mod flow;
 mod giving;
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use parking_lot::Mutex;
 
@@ -49,7 +51,8 @@ impl AsyncStreams {
             let caller = streams.caller();
             let consumer = Arc::new(Consumer::new(Arc::clone(&caller), cancel.clone()));
             let handler = handler(Arc::clone(&consumer) as _);
-            caller.begin(Giving::new(Arc::clone(&consumer), handler));
+            let waker = Waker::from(Arc::clone(&caller));
+            caller.begin(Giving::new(Arc::clone(&consumer.demand), waker, handler));
             Asking {
                 request: make(cancel.clone()),
                 cancel,

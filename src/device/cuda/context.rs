@@ -12,7 +12,8 @@ use cudarc::driver::sys::{
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 
-use crate::device::cuda::driver::{Driver, Failure, code};
+use crate::device::cuda::driver::Driver;
+use crate::device::cuda::failure::{Failure, code};
 use crate::device::cuda::kernels::Kernels;
 use crate::device::cuda::recycle::RecycledMemory;
 use crate::device::cuda::stream::log_drop_error;

@@ -11,7 +11,7 @@ use cudarc::driver::sys::{
     CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream,
 };
 
-use crate::device::cuda::driver::Failure;
+use crate::device::cuda::failure::Failure;
 use crate::error::{Error, Result};
 
 /// Finds a function of the loaded driver.

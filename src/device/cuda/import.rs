@@ -8,8 +8,9 @@ use std::sync::Arc;
 use cudarc::driver::sys::{CUdeviceptr, CUipcMemHandle, CUmemGenericAllocationHandle};
 
 use crate::device::cuda::context::Device;
-use crate::device::cuda::driver::{Driver, code};
+use crate::device::cuda::driver::Driver;
 use crate::device::cuda::event::HANDLE_BYTES;
+use crate::device::cuda::failure::code;
 use crate::device::cuda::later;
 use crate::device::cuda::memory::{POSIX_FD, map, unmap};
 use crate::device::cuda::once::Once;

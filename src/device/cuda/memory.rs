@@ -17,7 +17,8 @@ use cudarc::driver::sys::{
 use parking_lot::Mutex;
 
 use crate::device::cuda::context::Device;
-use crate::device::cuda::driver::{Driver, Failure, code};
+use crate::device::cuda::driver::Driver;
+use crate::device::cuda::failure::{Failure, code};
 use crate::device::cuda::later;
 use crate::device::cuda::pinned::PinnedBlock;
 use crate::device::cuda::recycle::KeepFor;

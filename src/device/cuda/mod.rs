@@ -5,6 +5,9 @@
 //! until an event reports its end. Only [`gather`] and [`shift`] own the memory of their work and
 //! wait for it.
 //!
+//! Files. `context` and the files of streams, events and memory import each other: a `Device` keeps
+//! loaded kernels and freed memory for later use, and each of these holds its `Device`.
+//!
 //! Threads. Each function may run on any thread: it makes the context current ([`Device::enter`])
 //! and restores the previous context. In a child of `fork` the functions fail.
 //!
@@ -29,6 +32,7 @@ pub(crate) mod copy_stream;
 mod driver;
 pub mod event;
 pub mod export;
+mod failure;
 mod functions;
 pub mod gather;
 pub mod import;
@@ -46,8 +50,9 @@ pub mod stream;
 
 pub use body::GpuBody;
 pub use context::{Current, Description, Device, describe_all, uuids};
-pub use driver::{Driver, Failure};
+pub use driver::Driver;
 pub use event::{Event, SyncEvent};
+pub use failure::Failure;
 pub use memory::{DeviceMemory, Purpose};
 pub use pinned::{Access, PinnedMemory, Registered};
 pub use region::CudaRegion;

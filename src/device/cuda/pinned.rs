@@ -10,7 +10,8 @@ use parking_lot::RwLock;
 
 use crate::device::BufferRef;
 use crate::device::cuda::context::Device;
-use crate::device::cuda::driver::{Driver, Failure, code};
+use crate::device::cuda::driver::Driver;
+use crate::device::cuda::failure::{Failure, code};
 use crate::device::cuda::later;
 use crate::device::cuda::stream::log_drop_error;
 use crate::error::{Error, Result};

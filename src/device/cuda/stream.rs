@@ -8,8 +8,8 @@ use cudarc::driver::sys::{CUevent, CUstream};
 use once_cell::sync::OnceCell;
 
 use crate::device::cuda::context::Device;
-use crate::device::cuda::driver::{Failure, code};
 use crate::device::cuda::event::Event;
+use crate::device::cuda::failure::{Failure, code};
 use crate::error::{Error, Result};
 
 /// `CU_STREAM_NON_BLOCKING`: work of the host program on the default stream and work on this stream

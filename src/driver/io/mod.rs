@@ -1,6 +1,6 @@
 //! A thread that sleeps in epoll on behalf of many connections.
 
-mod source;
+pub(super) mod source;
 mod timers;
 mod watch;
 

@@ -10,6 +10,7 @@ mod inbound;
 mod incoming;
 mod many;
 mod putting;
+mod quiet;
 mod regions;
 mod role;
 mod stream;
@@ -25,11 +26,11 @@ use crate::proto::{
 };
 pub use incoming::{BodiesWork, IncomingStream, Rest};
 pub use putting::{HostResult, PutProgress, PutStage};
+pub use quiet::QuietTimes;
 use regions::Regions;
 use role::{ServerRole, SessionRole, StreamRole};
 pub use stream::SessionStream;
 use streams::Streams;
-pub use timing::QuietTimes;
 
 /// One end of a connection.
 ///

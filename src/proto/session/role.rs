@@ -1,8 +1,8 @@
 //! Which end of a connection a session is, and the state that only this end has.
 
 use super::inbound::InboundState;
-use super::timing::Wait;
-use super::{ArrivedRequest, PutProgress, QuietTimes, SessionStream};
+use super::quiet::{QuietTimes, Wait};
+use super::{ArrivedRequest, PutProgress, SessionStream};
 use crate::error::{Error, Result};
 use crate::proto::{Sender, SenderState, Timestamp};
 

@@ -1,59 +1,9 @@
-//! How long a server keeps a connection without requests.
-
-use std::time::Duration;
+//! What a session does when time has passed.
 
 use super::Session;
 use super::role::SessionRole;
 use crate::error::Error;
 use crate::proto::Timestamp;
-
-/// Times of a connection at a server.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct QuietTimes {
-    /// How long the first request may take to come; `None`: for ever.
-    pub request: Option<Duration>,
-    /// How long a connection without a stream is kept, up to twice this time; `None`: for ever.
-    pub idle: Option<Duration>,
-}
-
-/// The time that a server gives a connection.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Wait {
-    /// When to look next whether something was asked for.
-    at: Option<Timestamp>,
-    /// What the last look saw.
-    seen: Seen,
-    idle: Option<Duration>,
-}
-
-/// What a look at a connection saw.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seen {
-    /// Nothing was asked for, and neither side had memory of the other. If the next look sees the
-    /// same, the connection ends.
-    Quiet,
-    Busy,
-}
-
-impl Wait {
-    pub(super) fn for_first_request(times: QuietTimes, now: Timestamp) -> Self {
-        // Without a time limit for the first request, the connection counts as idle from the
-        // beginning.
-        let first = times.request.or(times.idle);
-        Self {
-            at: first.map(|time| now.saturating_add(time)),
-            seen: match times.request {
-                Some(_) => Seen::Quiet,
-                None => Seen::Busy,
-            },
-            idle: times.idle,
-        }
-    }
-
-    pub(super) fn requested(&mut self) {
-        self.seen = Seen::Busy;
-    }
-}
 
 impl<P, K, B> Session<P, K, B> {
     /// When [`handle_timeout`](Self::handle_timeout) is due.
@@ -83,20 +33,9 @@ impl<P, K, B> Session<P, K, B> {
         let SessionRole::Server(server) = &mut self.role else {
             return Ok(());
         };
-        let wait = &mut server.quiet;
-        if is_closed || wait.at.take_if(|at| *at <= now).is_none() {
+        if is_closed {
             return Ok(());
         }
-        if is_idle && wait.seen == Seen::Quiet {
-            return Err(Error::timeout(
-                "the client has asked for nothing for too long",
-            ));
-        }
-        wait.seen = match is_idle {
-            true => Seen::Quiet,
-            false => Seen::Busy,
-        };
-        wait.at = wait.idle.map(|idle| now.saturating_add(idle));
-        Ok(())
+        server.quiet.look(now, is_idle)
     }
 }

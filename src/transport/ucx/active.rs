@@ -14,11 +14,9 @@ use crate::error::{Error, Result};
 use crate::proto::Bytes;
 use crate::transport::ucx::callbacks::{Announced, CallbackInbox, MessageClass};
 use crate::transport::ucx::error::error;
+use crate::transport::ucx::gather::NUMBER_BYTES;
 use crate::transport::ucx::operations::{Operations, Work};
 use crate::transport::ucx::worker::Worker;
-
-/// Length of the header that names the stream of a message.
-pub(super) const NUMBER_BYTES: usize = size_of::<u32>();
 
 /// Refuses a message that is longer than any may be.
 fn ensure_within_limit(class: MessageClass, length: usize, shared: &CallbackInbox) -> Result<()> {

@@ -11,7 +11,9 @@ use crate::device::cuda::GpuBody;
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 use crate::transport::Payload;
-use crate::transport::ucx::active::NUMBER_BYTES;
+
+/// Length of the header that names the stream of a message.
+pub(super) const NUMBER_BYTES: usize = size_of::<u32>();
 
 /// A message on its way out, with all that keeps its memory alive.
 pub(super) enum Sending {

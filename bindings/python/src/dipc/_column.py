@@ -10,6 +10,7 @@ from . import _abi, _capsule, _cuda, _errors, _native
 from ._schema import Schema
 
 if TYPE_CHECKING:
+    # Batches give columns, and a column names the type of the batch that it keeps.
     from ._reader import Batch
 
 # By the format of the C data interface: DLDataTypeCode and bits.

@@ -13,8 +13,10 @@ use crate::transport::stream::{keep_spare, take_spare};
 
 /// Bytes before the content of a record: type, version and length.
 const HEADER_BYTES: usize = 5;
+/// Most bytes of data in one record.
+pub(super) const MAX_PLAIN: usize = 16 << 10;
 /// Most bytes of a record behind its header.
-const MAX_SEALED: usize = super::records::MAX_PLAIN + 256;
+const MAX_SEALED: usize = MAX_PLAIN + 256;
 /// Most bytes of messages of TLS itself that have not come whole.
 const MAX_MESSAGE: usize = 68 << 10;
 

@@ -21,12 +21,10 @@ use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
 use crate::transport::stream::{Outbox, Wire};
-use crate::transport::tcp::tls::opening::Opening;
+use crate::transport::tcp::tls::opening::{MAX_PLAIN, Opening};
 use crate::transport::tcp::tls::refusal;
 use crate::transport::tcp::tls::sealing::Sealing;
 
-/// Most bytes of data in one record.
-pub(super) const MAX_PLAIN: usize = 16 << 10;
 /// As much is sealed before it is written.
 const SEALED_AT_ONCE: usize = 16 * MAX_PLAIN;
 /// Most records in a row that bring no data: no peer of ours sends more than a few.
