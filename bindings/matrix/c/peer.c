@@ -1,23 +1,10 @@
 /* The C program of the matrix. bindings/matrix/README.md has its command line. */
 #include "peer.h"
 
-#include "ipc_file.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-int peer_failed(dipc_status status, dipc_error *error) {
-  printf("error %s %s\n", dipc_status_name(status), dipc_error_text(error));
-  dipc_error_free(error);
-  return EXIT_FAILED;
-}
-
-int peer_failed_with(const char *text) {
-  printf("error DIPC_UNKNOWN %s\n", text);
-  return EXIT_FAILED;
-}
 
 static dipc_status open_stream(const char *uri, const char *ticket, const dipc_cancel *cancel,
                                struct ArrowDeviceArrayStream *out, dipc_error **error) {
@@ -28,49 +15,6 @@ static dipc_status open_stream(const char *uri, const char *ticket, const dipc_c
                              out, error);
   dipc_client_free(client); /* the stream keeps what it needs */
   return status;
-}
-
-/* Why a callback of a stream failed. */
-static int stream_failed(const struct ArrowDeviceArrayStream *stream) {
-  dipc_error *error = NULL;
-  const dipc_status status = dipc_stream_status(stream, &error);
-  return peer_failed(status, error);
-}
-
-/* Writes what is left of a stream. */
-static int write_batches(struct ArrowDeviceArrayStream *stream, ipc_writer *writer, int64_t *rows,
-                         int64_t *batches) {
-  for (;;) {
-    struct ArrowDeviceArray batch;
-    if (stream->get_next(stream, &batch) != 0) return stream_failed(stream);
-    if (batch.array.release == NULL) return 0;
-    *rows += batch.array.length;
-    ++*batches;
-    const char *why = ipc_writer_write(writer, &batch.array);
-    if (why != NULL) return peer_failed_with(why);
-  }
-}
-
-int peer_receive(struct ArrowDeviceArrayStream *stream, const char *out, int64_t *rows,
-                 int64_t *batches) {
-  int result;
-  struct ArrowSchema schema;
-  ipc_writer *writer = NULL;
-  *rows = *batches = 0;
-  if (stream->get_schema(stream, &schema) != 0) {
-    result = stream_failed(stream);
-  } else {
-    const char *why = ipc_writer_open(out, &schema, &writer);
-    if (why != NULL) {
-      result = peer_failed_with(why);
-    } else {
-      result = write_batches(stream, writer, rows, batches);
-      why = ipc_writer_close(writer);
-      if (why != NULL && result == 0) result = peer_failed_with(why);
-    }
-  }
-  stream->release(stream);
-  return result;
 }
 
 static int get(const char *uri, const char *ticket, const char *out) {
@@ -105,7 +49,7 @@ static int cancel_after(struct ArrowDeviceArrayStream *stream, const dipc_cancel
                         long count) {
   struct ArrowDeviceArray batch;
   for (long taken = 0; taken < count; taken++) {
-    if (stream->get_next(stream, &batch) != 0) return stream_failed(stream);
+    if (stream->get_next(stream, &batch) != 0) return peer_stream_failed(stream);
     if (batch.array.release == NULL) return peer_failed_with("the stream ended too early");
     batch.array.release(&batch.array);
   }
@@ -118,7 +62,7 @@ static int cancel_after(struct ArrowDeviceArrayStream *stream, const dipc_cancel
       return peer_failed_with("the stream ended well after it was cancelled");
     batch.array.release(&batch.array);
   }
-  if (dipc_stream_status(stream, NULL) != DIPC_ERR_CANCELLED) return stream_failed(stream);
+  if (dipc_stream_status(stream, NULL) != DIPC_ERR_CANCELLED) return peer_stream_failed(stream);
   printf("cancelled after %ld\n", count);
   return 0;
 }

@@ -13,6 +13,9 @@ int peer_failed(dipc_status status, dipc_error *error);
 /* The same for a failure that is not libdipc's. */
 int peer_failed_with(const char *text);
 
+/* The same for a callback of a stream. */
+int peer_stream_failed(const struct ArrowDeviceArrayStream *stream);
+
 /* Writes a stream to a file, counts what it had, and releases it. Gives 0, or EXIT_FAILED after it has
  * said why. */
 int peer_receive(struct ArrowDeviceArrayStream *stream, const char *out, int64_t *rows,

@@ -12,7 +12,7 @@ use arrow::ffi_stream::FFI_ArrowArrayStream;
 use arrow::record_batch::RecordBatchIterator;
 
 use crate::error::invalid;
-use crate::exports::MADE;
+use crate::made::MADE;
 
 /// ADBC's `StatementBind`. That of `adbc_ffi` panics where a row is null, and from then on refuses
 /// every call of the process; so the array is bound as a stream.

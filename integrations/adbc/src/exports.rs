@@ -8,7 +8,6 @@
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
-use std::sync::LazyLock;
 
 use adbc_core::constants::{
     ADBC_ERROR_VENDOR_CODE_PRIVATE_DATA, ADBC_STATUS_NOT_IMPLEMENTED, ADBC_STATUS_OK,
@@ -21,9 +20,7 @@ use arrow::ffi_stream::FFI_ArrowArrayStream;
 use crate::Driver;
 use crate::binding::bind;
 use crate::error::{from_dipc, invalid, not_implemented};
-
-/// What `adbc_ffi` makes of the driver.
-pub(crate) static MADE: LazyLock<FFI_AdbcDriver> = LazyLock::new(Driver::ffi_driver);
+use crate::made::MADE;
 
 thread_local! {
     /// The error of the result set that this thread reads, from where it comes up to the callback

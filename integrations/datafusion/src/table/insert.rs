@@ -13,7 +13,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use dipc::crossing::arrow_59::Entrance;
 use futures::StreamExt as _;
 
-use super::provider::Table;
+use super::wanted::Table;
 
 /// Puts batches to a table.
 #[derive(Debug)]

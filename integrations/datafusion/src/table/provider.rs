@@ -16,8 +16,9 @@ use dipc::crossing::arrow_59::schema_out;
 use super::filter::{Filter, support};
 use super::insert::DipcSink;
 use super::reading::same_columns;
-use super::scan::{DipcScanExec, Wanted};
-use super::server::{DipcServer, external};
+use super::scan::DipcScanExec;
+use super::server::DipcServer;
+use super::wanted::{Table, Wanted};
 
 /// A ticket as a table of DataFusion.
 ///
@@ -39,27 +40,6 @@ use super::server::{DipcServer, external};
 #[derive(Debug, Clone)]
 pub struct DipcTableProvider {
     table: Arc<Table>,
-}
-
-/// What scans and inserts of a table share.
-#[derive(Debug)]
-pub(crate) struct Table {
-    pub(crate) server: DipcServer,
-    pub(crate) ticket: Vec<u8>,
-    pub(crate) schema: SchemaRef,
-}
-
-impl Table {
-    /// The error as DataFusion hands it on, with the names of table and server.
-    pub(super) fn error(&self, error: dipc::Error) -> datafusion::error::DataFusionError {
-        external(self.server.naming(&self.ticket, error))
-    }
-
-    /// For plans and texts.
-    pub(super) fn name(&self) -> String {
-        let ticket = String::from_utf8_lossy(&self.ticket);
-        format!("{ticket} at {}", self.server.uris)
-    }
 }
 
 impl DipcTableProvider {

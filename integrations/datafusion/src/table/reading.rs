@@ -16,8 +16,7 @@ use dipc::{Endpoint, Error, GetOptions, Status};
 use futures::Stream;
 
 use super::filter::passed;
-use super::provider::Table;
-use super::scan::Wanted;
+use super::wanted::{Table, Wanted};
 
 /// What the parts of one partition are read for.
 #[derive(Debug)]

@@ -21,26 +21,14 @@ use datafusion::physical_plan::{
 use dipc::{Description, Endpoint};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::filter::Filter;
-use super::provider::Table;
 use super::reading::{Figures, Reading};
 use super::server::parts_of;
 use super::statistics::Totals;
+use super::wanted::{Table, Wanted};
 
 /// Parts of one partition that are asked for at once: the one that is read, and the next, whose
 /// server can fill its window meanwhile.
 const ASKED_AT_ONCE: usize = 2;
-
-/// What a scan gives of its table.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Wanted {
-    /// Places of columns; `None`: all.
-    pub(crate) projection: Option<Vec<usize>>,
-    /// Which rows; `None`: all.
-    pub(crate) filter: Option<Filter>,
-    /// Most rows of each partition.
-    pub(crate) fetch: Option<usize>,
-}
 
 /// Reads a table, or some columns and rows of it.
 ///

@@ -96,7 +96,9 @@ where
         let answer = match &mut self.stage {
             Stage::Here(answer) => answer,
             Stage::There(table, uri) => {
-                let batch = table.next_batch_for(self.request);
+                let request = self.request;
+                // SAFETY: the descriptor is the table's, which is live.
+                let batch = table.next_batch_with(|fd| unsafe { request.wait(fd) });
                 return batch.map_err(|failure| named(failure, uri));
             }
             Stage::Over => return Ok(None),

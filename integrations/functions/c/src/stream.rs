@@ -1,6 +1,6 @@
 //! Arrow's device streams, in and out as record batches in host memory.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::Arc;
 
 use arrow::array::{Array as _, RecordBatch, RecordBatchOptions, StructArray};
@@ -8,7 +8,6 @@ use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi_and_data_type};
 
-use crate::calls::Request;
 use crate::error::{Failure, Result, Said, call, caught, tried};
 use crate::sys::*;
 
@@ -105,14 +104,17 @@ impl Table {
         self.read(Stream::next)
     }
 
-    /// [`next_batch`](Self::next_batch) of a stream of dipc_client_start(), which leaves when the
-    /// client of `request` does.
+    /// [`next_batch`](Self::next_batch) of a stream of dipc_client_start(). `wait` waits for its
+    /// descriptor, and may give up.
     ///
     /// # Errors
     ///
-    /// As [`next_batch`](Self::next_batch); `Cancelled`.
-    pub fn next_batch_for(&mut self, request: Request) -> Result<Option<RecordBatch>> {
-        self.read(|stream| stream.next_for(request))
+    /// As [`next_batch`](Self::next_batch); that of `wait`.
+    pub fn next_batch_with(
+        &mut self,
+        wait: impl FnMut(c_int) -> Result<()>,
+    ) -> Result<Option<RecordBatch>> {
+        self.read(|stream| stream.next_with(wait))
     }
 
     fn read(
@@ -156,15 +158,17 @@ impl Stream {
         }
     }
 
-    fn next_for(&mut self, request: Request) -> Result<Option<ArrowDeviceArray>> {
+    fn next_with(
+        &mut self,
+        mut wait: impl FnMut(c_int) -> Result<()>,
+    ) -> Result<Option<ArrowDeviceArray>> {
         let mut array = ArrowDeviceArray::host(FFI_ArrowArray::empty());
         let (stream, mut fd) = (self.as_mut_ptr(), -1);
         // SAFETY: the stream is live and this is its one user; the place is writable.
         while !tried(|error| unsafe { dipc_stream_try_next(stream, &raw mut array, error) })? {
             // SAFETY: as above.
             call(|error| unsafe { dipc_stream_fd(stream, &raw mut fd, error) })?;
-            // SAFETY: the descriptor is the stream's, which is live.
-            unsafe { request.wait(fd) }?;
+            wait(fd)?;
         }
         Ok((!array.array.is_released()).then_some(array))
     }

@@ -12,7 +12,7 @@ use dipc::{
 use dipc_sandbox::service::{Answer, Call, HOPS, Service, arose_at};
 use dipc_sandbox::{Canceller, Forward};
 
-use crate::server::{ended, refused};
+use crate::refusal::{ended, refused};
 use crate::{Message, Module};
 
 /// A server's modules, and its client for the servers where calls go on.

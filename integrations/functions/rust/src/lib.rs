@@ -39,6 +39,7 @@ mod chain;
 mod files;
 mod message;
 mod module;
+mod refusal;
 mod server;
 
 pub use dipc_sandbox::service::{Hash, Policy, signed_bytes};

@@ -4,14 +4,13 @@ use arrow::array::{AsArray as _, RecordBatch};
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use dipc::{Batches, Client, Error, Provider, Reader, Request, Result, Server, Status};
-use dipc_sandbox::service::{
-    ARGUMENTS, Answer, Ask, Call, Ended, HEADER, HOPS, Hash, Refusal, SIGNATURE, hops,
-};
+use dipc_sandbox::Running;
+use dipc_sandbox::service::{ARGUMENTS, Answer, Ask, Call, HEADER, HOPS, Hash, SIGNATURE, hops};
 use dipc_sandbox::service::{Policy, Service};
-use dipc_sandbox::{Error as Failure, Running};
 
 use crate::chain::{Chain, Ending, Place};
 use crate::files::Arenas;
+use crate::refusal::{failed, refused};
 
 /// Lets clients of `server` run functions, as the policy says. It is the server's middleware.
 ///
@@ -181,37 +180,6 @@ fn ask(request: &Request<'_>) -> Result<Ask> {
     Ask::parse(value, headers.get(ARGUMENTS)).map_err(refused)
 }
 
-/// An error keeps its status.
-pub(crate) fn ended(ended: Ended) -> ArrowError {
-    match ended {
-        Ended::Table(error) => error,
-        Ended::Function(error) => ArrowError::from(failed(error)),
-    }
-}
-
 fn malformed(text: &str) -> Error {
     Error::new(Status::InvalidArgument, text)
-}
-
-pub(crate) fn refused(refusal: Refusal) -> Error {
-    let status = match refusal {
-        Refusal::Missing(_) => Status::NotFound,
-        Refusal::Forbidden(_) => Status::Permission,
-        Refusal::Failed(failure) => return failed(failure),
-        _ => Status::InvalidArgument,
-    };
-    Error::new(status, refusal.to_string())
-}
-
-fn failed(failure: Failure) -> Error {
-    let status = match failure {
-        Failure::Module(_) | Failure::Batch(_) => Status::InvalidData,
-        Failure::Limit { .. } => Status::OutOfResources,
-        Failure::Input(_) | Failure::Host(_) => Status::Unsupported,
-        Failure::NoPeers => Status::Permission,
-        Failure::Cancelled => Status::Cancelled,
-        Failure::Folder { .. } => Status::Io,
-        _ => Status::Provider,
-    };
-    Error::new(status, failure.to_string())
 }
