@@ -71,6 +71,7 @@ gpu-bundle:
 
 lint:
 	@tools/setup.sh lint
+	tools/check_commits.sh
 	cargo fmt --all --check
 	cargo fmt --all --check --manifest-path integrations/Cargo.toml
 	cargo metadata $(CARGO_FLAGS) --locked --format-version 1 --manifest-path integrations/Cargo.toml >target/integrations.json
