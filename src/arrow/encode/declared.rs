@@ -5,9 +5,10 @@
 
 use super::fault::{Checked, Fault};
 use super::pair::Pair;
+use super::plan::Plan;
 use crate::arrow::format::{Field, Type};
 
-/// The columns without nulls of one schema, and such fields of structs.
+/// The columns without nulls of one schema, and such fields of structs, lists and maps.
 #[derive(Debug, Default)]
 pub(super) struct DeclaredFull(Vec<Column>);
 
@@ -26,7 +27,7 @@ impl DeclaredFull {
         found
     }
 
-    /// Adds fields whose first node is `next`, inside the structs of `path` and `nodes`.
+    /// Adds fields whose first node is `next`, inside the fields of `path` and `nodes`.
     fn add(&mut self, fields: &[Field], next: &mut usize, path: &[String], nodes: &[usize]) {
         for field in fields {
             let path = [path, std::slice::from_ref(&field.name)].concat();
@@ -34,7 +35,7 @@ impl DeclaredFull {
             *next += 1;
             if field.dictionary.is_some() {
                 // The values are in a message of their own.
-            } else if field.ty == Type::Struct {
+            } else if has_reachable_children(&field.ty) {
                 self.add(&field.children, next, &path, &nodes);
             } else {
                 *next += descendants(field);
@@ -46,16 +47,18 @@ impl DeclaredFull {
     }
 
     /// Checks the nodes of a batch.
-    /// Choice: if a struct has nulls, a field may have nulls in the same rows. The receiver's
-    /// validation finds whether the rows are the same.
+    /// Choice: if a struct or a list has nulls, a field in it may have nulls in the same rows, and so
+    /// may values of a list that no row has. The receiver's validation finds whether nulls are
+    /// elsewhere.
     #[inline]
-    pub(super) fn check(&self, found: &[Pair]) -> Checked<()> {
-        let nulls = |node: &usize| found.get(*node).map_or(0, |Pair(_, nulls)| *nulls);
+    pub(super) fn check(&self, plan: &Plan) -> Checked<()> {
+        let nulls = |node: &usize| plan.nodes.get(*node).map_or(0, |Pair(_, nulls)| *nulls);
+        let is_whole = |node: &usize| nulls(node) == 0 && !plan.with_unused.contains(node);
         for column in &self.0 {
-            let Some((last, structs)) = column.nodes.split_last() else {
+            let Some((last, outer)) = column.nodes.split_last() else {
                 continue;
             };
-            if nulls(last) > 0 && structs.iter().all(|node| nulls(node) == 0) {
+            if nulls(last) > 0 && outer.iter().all(is_whole) {
                 let fault = Fault::invalid(format!(
                     "{} values are null, and the schema declares the column without nulls: declare it \
                      nullable",
@@ -68,6 +71,15 @@ impl DeclaredFull {
         }
         Ok(())
     }
+}
+
+/// Whether each row of a child that is sent belongs to a row of a column of this type. Views of
+/// lists and unions may leave rows out.
+fn has_reachable_children(of: &Type) -> bool {
+    matches!(
+        of,
+        Type::Struct | Type::List { .. } | Type::FixedSizeList(_) | Type::Map { .. }
+    )
 }
 
 /// The number of fields below one that is not dictionary-encoded: as many as nodes.

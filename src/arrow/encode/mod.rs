@@ -420,7 +420,7 @@ impl Encoder {
         }
         plan.clear();
         plan.children(&batch, start, batch.len)?;
-        declared_full.check(&plan.nodes)?;
+        declared_full.check(plan)?;
         let subject = Subject::Batch(&metadata);
         messages.push(message(HeaderKind::RecordBatch, subject, batch.len, plan)?);
         dictionaries.remember(found, owner);

@@ -16,6 +16,8 @@ use crate::device::gpu::Shifts;
 pub(super) struct Plan {
     /// One for each field, depth first.
     pub(super) nodes: Vec<Pair>,
+    /// The nodes of lists that are sent with values before their own.
+    pub(super) with_unused: Vec<usize>,
     /// The buffers, with empty ones.
     pub(super) buffers: Vec<BufferRef>,
     /// The number of variadic buffers of each view field.
@@ -37,6 +39,7 @@ impl Plan {
     /// Removes all content, and keeps the memory of the lists.
     pub(super) fn clear(&mut self) {
         self.nodes.clear();
+        self.with_unused.clear();
         self.buffers.clear();
         self.variadic.clear();
         self.scratch = Scratch::default();
@@ -248,6 +251,9 @@ impl Plan {
         if moves_offsets(column, low, high) {
             self.move_offsets(column, start, rows, width, low)?;
             return self.child(column, 0, low, high - low);
+        }
+        if low > 0 {
+            self.with_unused.push(self.nodes.len() - 1);
         }
         self.child(column, 0, 0, high)
     }
