@@ -120,7 +120,7 @@ fn as_written(text: &str, to: &DataType) -> Result<ArrayRef> {
         (Ok(finest), Ok(plain)) if is_same(&plain, &finest) => Ok(plain),
         (Ok(finest), _) => Ok(finest),
         (Err(_), Ok(plain)) if !has_fraction(text) => Ok(plain),
-        (Err(error), _) => Err(error),
+        (Err(error), Ok(_)) | (Err(_), Err(error)) => Err(error),
     }
 }
 
@@ -180,7 +180,13 @@ fn cast(text: &str, to: &DataType) -> Result<ArrayRef> {
         safe: false,
         ..CastOptions::default()
     };
-    let value = StringArray::from(vec![text]);
+    let value = match (to, text.split_once([' ', 'T'])) {
+        // Seconds may be left out, as in times of day.
+        (DataType::Timestamp(..), Some((_, time))) if time.len() == 5 && time.contains(':') => {
+            StringArray::from(vec![format!("{text}:00")])
+        }
+        _ => StringArray::from(vec![text]),
+    };
     cast_with_options(&value, to, &strict).map_err(|_| no_value(text, to))
 }
 

@@ -182,11 +182,14 @@ fn texts_keep_their_digits() {
             .filter(|&row| passed.is_valid(row) && passed.value(row))
             .collect())
     };
-    let cases: [(&str, &[usize]); 26] = [
+    let cases: [(&str, &[usize]); 29] = [
         ("d < '1970-01-01 00:00:01'", &[0]),
         ("d < TIMESTAMP '1970-01-01 00:00:01'", &[0]),
         ("d = '1970-01-01 23:59:59'", &[]),
         ("d = '1970-01-02'", &[1]),
+        ("d = '1970-01-02 12:00'", &[]),
+        ("d IN ('1970-01-02 00:00', '1970-01-03T12:00')", &[1]),
+        ("t < TIMESTAMP '1970-01-01 00:01'", &[0, 1, 2]),
         ("d = '1970-01-02 00:00:00'", &[1]),
         ("d IN ('1970-01-01 00:00:00.000000001', '1970-01-03')", &[2]),
         (
@@ -225,6 +228,8 @@ fn texts_keep_their_digits() {
         ("t < '1970-01-01 00:00:00.0000000001'", "at most 9 digits"),
         ("m < TIME '00:00:00.0000000001'", "at most 9 digits"),
         ("p < '1e2'", "without an exponent"),
+        ("d = 'tomorrow'", "'tomorrow' is no value of type Date32"),
+        ("d = '1970-02-30'", "no value of type Date32"),
         ("p < 'ten'", "'ten' is no value of type Decimal128"),
         (
             "t < '9000-01-01 00:00:00.0000001'",
