@@ -16,9 +16,13 @@ pub struct Authority {
 impl Authority {
     /// One that nobody else has.
     pub fn new() -> Self {
+        Self::with_key(KeyPair::generate().unwrap())
+    }
+
+    /// One of the same name, with this key.
+    pub fn with_key(key: KeyPair) -> Self {
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let pem = params.self_signed(&key).unwrap().pem();
         std::fs::write(folder.path().join("ca.pem"), pem).unwrap();

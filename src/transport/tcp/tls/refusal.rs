@@ -68,7 +68,9 @@ fn of_certificate(why: &CertificateError) -> String {
             "its certificate is not valid yet; are the clocks right?".to_owned()
         }
         // An authority may have the name of another, as one has after a new key.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+        CertificateError::UnknownIssuer
+        | CertificateError::BadSignature
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
             "its certificate is of an authority that is not trusted here".to_owned()
         }
         CertificateError::NotValidForName => {

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rcgen::ExtendedKeyUsagePurpose;
+use rcgen::{ExtendedKeyUsagePurpose, KeyPair};
 use rustix::io::Errno;
 use rustls::HandshakeKind;
 
@@ -227,6 +227,8 @@ fn whoever_is_not_trusted_is_told_why() {
     let for_clients = of(authority.issue_with("localhost", |params| {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     }));
+    let of_another_kind = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    let namesake = Authority::with_key(of_another_kind);
     for (files, told) in [
         (expired, "has expired"),
         (early, "not valid yet"),
@@ -237,6 +239,10 @@ fn whoever_is_not_trusted_is_told_why() {
         ),
         (
             server(&other, "localhost"),
+            "an authority that is not trusted here",
+        ),
+        (
+            server(&namesake, "localhost"),
             "an authority that is not trusted here",
         ),
     ] {
