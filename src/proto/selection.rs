@@ -163,9 +163,11 @@ impl Selection {
         let names = self.columns.as_deref().unwrap_or_default();
         let len = self.encoded_len();
         if names.len() > MOST_COLUMNS || len > MAX_SELECTION_BYTES {
+            let filter = self.filter.as_ref().map_or(0, Vec::len);
             return Err(Error::invalid_argument(format!(
-                "a selection of {} columns, which takes {len} bytes with its filter; the limits are \
-                 {MOST_COLUMNS} and {MAX_SELECTION_BYTES}",
+                "the selection has {} columns and {len} bytes, {filter} of them its filter: at most \
+                 {MOST_COLUMNS} columns and {MAX_SELECTION_BYTES} bytes fit; select at the client, \
+                 or write the filter shorter",
                 names.len()
             )));
         }
