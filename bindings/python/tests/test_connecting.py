@@ -185,3 +185,8 @@ def test_many_requests_at_once(server, run):
 def test_an_option_that_is_none(server, call):
     with pytest.raises(TypeError, match="windows"):
         call(server.uri, "table", windows=(1, 1))
+
+
+def test_a_window_is_a_pair(server):
+    with pytest.raises(TypeError, match=r"window is 0: give \(batches, bytes\)"):
+        dipc.get(server.uri, "table", window=0)

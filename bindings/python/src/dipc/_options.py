@@ -149,7 +149,10 @@ def _of_answers(options: Mapping[str, Any]) -> list[Setting]:
     ]
     window = options.get("window")
     if window is not None:
-        batches, bytes_ = window
+        try:
+            batches, bytes_ = window
+        except (TypeError, ValueError):
+            raise TypeError(f"window is {window!r}: give (batches, bytes)") from None
         numbers = _arguments.count(batches, "the window's batches"), _arguments.count(bytes_, "the window's bytes")
         values.append(("window", numbers))
     return values
