@@ -11,10 +11,9 @@ use arrow::record_batch::RecordBatch;
 use dipc::arrow::description::Description;
 use dipc::arrow::stream::ArrayReader as _;
 use dipc::arrow::{OwnedDeviceStream, batch_from_c, schema_from_c, schema_to_c};
-use dipc::error::{Error, Result, Status};
 use dipc::lines::Lines;
-use dipc::proto::{Headers, Verb};
 use dipc::server::{HostProvider, ServerHandle, ServerRequest};
+use dipc::{Error, Headers, Result, Status, Verb};
 use parking_lot::Mutex;
 use tracing::{info, warn};
 

@@ -5,10 +5,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use dipc::error::{Error, Status};
-use dipc::proto::Verb;
 use dipc::server::{Authorizer, ServerRequest};
-use dipc::transport::{PeerCertificate, PeerOrigin};
+use dipc::transport::PeerOrigin;
+use dipc::{Error, PeerCertificate, Status, Verb};
 use glob::Pattern;
 use parking_lot::RwLock;
 use ring::hmac;

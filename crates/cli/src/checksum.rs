@@ -25,7 +25,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::lengths::{MAX_VALUES, PART_BYTES, PIECE, run_values, widest};
 
 /// An error stops the work.
-type Check<'a> = &'a dyn Fn() -> dipc::error::Result<()>;
+type Check<'a> = &'a dyn Fn() -> dipc::Result<()>;
 
 /// The hash of a table, computed batch by batch.
 pub struct Checksum {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use arrow::datatypes::Schema;
+use dipc::Cancel;
 use dipc::arrow::description::{Description, Endpoint};
 use dipc::arrow::schema_from_c;
-use dipc::cancel::Cancel;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use indicatif::HumanCount;
 use serde::Serialize;

@@ -2,8 +2,8 @@
 //! request for a part of a table.
 
 use dipc::arrow::stream::ArrayReader;
-use dipc::client::{GetOptions, Parts, Stream, StreamStats};
-use dipc::{Selection, Status};
+use dipc::client::{GetOptions, Parts, Stream};
+use dipc::{Selection, Status, StreamStats};
 
 use crate::report::Taken;
 

@@ -2,7 +2,7 @@
 //! many rows.
 
 use anyhow::Result;
-use dipc::error::Error;
+use dipc::Error;
 
 /// Most bytes of a file for each byte that came.
 const MOST_FOR_EACH: u64 = 16;

@@ -36,7 +36,7 @@ struct Part {
 }
 
 impl Part {
-    fn new(name: &'static str, outcome: dipc::error::Result<()>) -> Self {
+    fn new(name: &'static str, outcome: dipc::Result<()>) -> Self {
         let reason = outcome.err().map(|error| error.text().to_owned());
         Self {
             name,

@@ -7,8 +7,7 @@ use arrow::array::{Array as _, ArrayData, ArrayRef, AsArray as _, make_array};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::datatypes::DataType;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use dipc::arena::Arena;
-use dipc::error::{Error, Status};
+use dipc::{Arena, Error, Status};
 
 use crate::report::bytes_text;
 use crate::source::Reader;
@@ -154,8 +153,8 @@ mod tests {
         DictionaryArray, Int32Array, ListArray, RecordBatchIterator, StringArray, StringViewArray,
     };
     use arrow::datatypes::{Int8Type, Int32Type};
-    use dipc::arena::ArenaOptions;
-    use dipc::device::DeviceKind;
+    use dipc::ArenaOptions;
+    use dipc::DeviceKind;
 
     use super::*;
     use crate::source::Plain;

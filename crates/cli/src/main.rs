@@ -41,7 +41,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
-use dipc::error::{Error, Status};
+use dipc::{Error, Status};
 
 use logging::LogChoice;
 use parse::UsageError;

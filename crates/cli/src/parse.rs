@@ -59,7 +59,7 @@ pub fn setting(text: &str) -> Result<(String, String)> {
 }
 
 /// The transport settings of the arguments.
-pub fn settings(given: &[(String, String)]) -> dipc::error::Result<Settings> {
+pub fn settings(given: &[(String, String)]) -> dipc::Result<Settings> {
     let mut settings = Settings::default();
     for (name, value) in given {
         settings.set(name, value)?;

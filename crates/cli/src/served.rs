@@ -8,9 +8,9 @@ use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchReader};
 use dipc::arrow::OwnedDeviceStream;
-use dipc::error::{Error, Status};
 use dipc::lines::Lines;
 use dipc::server::{HostProvider, ServerRequest};
+use dipc::{Error, Status};
 use tracing::warn;
 
 use crate::output::whole;
@@ -107,7 +107,7 @@ pub struct SourceProvider {
 }
 
 impl HostProvider for SourceProvider {
-    fn open(&self, _: &ServerRequest) -> dipc::error::Result<OwnedDeviceStream> {
+    fn open(&self, _: &ServerRequest) -> dipc::Result<OwnedDeviceStream> {
         let reader = self
             .source
             .reader()

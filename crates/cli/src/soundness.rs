@@ -2,7 +2,7 @@
 
 use arrow::array::Array as _;
 use arrow::record_batch::RecordBatch;
-use dipc::error::{Error, Result};
+use dipc::{Error, Result};
 
 /// Checks all values of the batch: those that come from a process of the same user are unchecked, and
 /// the writers of Parquet and CSV follow offsets and views as they are.

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use dipc::error::{Error, Status};
-use dipc::proto::Headers;
 use dipc::transport::{TlsFiles, TlsOptions};
+use dipc::{Error, Headers, Status};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// The header of a token.
@@ -73,7 +72,7 @@ impl ClientTrust {
     }
 
     /// For a client of Flight, of a server at `host`.
-    pub fn flight(&self, host: &str) -> dipc::error::Result<ClientTlsConfig> {
+    pub fn flight(&self, host: &str) -> dipc::Result<ClientTlsConfig> {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let name = self.tls_server_name.as_deref().unwrap_or(bare);
         let mut config = ClientTlsConfig::new().domain_name(name);
@@ -130,7 +129,7 @@ impl ServerTls {
 }
 
 /// A PEM file.
-fn read(path: &Path) -> dipc::error::Result<Vec<u8>> {
+fn read(path: &Path) -> dipc::Result<Vec<u8>> {
     std::fs::read(path).map_err(|error| {
         let status = match error.kind() {
             std::io::ErrorKind::NotFound => Status::NotFound,

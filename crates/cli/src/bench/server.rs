@@ -105,7 +105,7 @@ struct RingProvider {
 }
 
 impl HostProvider for RingProvider {
-    fn open(&self, _: &ServerRequest) -> dipc::error::Result<OwnedDeviceStream> {
+    fn open(&self, _: &ServerRequest) -> dipc::Result<OwnedDeviceStream> {
         Ok(export_device_stream(Box::new(self.ring.reader(self.count))))
     }
 }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use dipc::proto::Verb;
-use dipc::transport::PeerCertificate;
+use dipc::{PeerCertificate, Verb};
 use tonic::{Request, Status};
 use tracing::info;
 
@@ -47,7 +46,7 @@ impl Visitor {
     /// # Errors
     ///
     /// `Permission`.
-    fn check(&self, verb: Verb, ticket: &[u8]) -> Result<Option<String>, dipc::error::Error> {
+    fn check(&self, verb: Verb, ticket: &[u8]) -> Result<Option<String>, dipc::Error> {
         let asker = Asker {
             authorization: self.authorization.as_deref(),
             certificate: self.certificate.as_ref(),

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::{Criteria, FlightData, FlightDescriptor, FlightInfo, PutResult, Ticket};
-use dipc::cancel::Cancel;
-use dipc::error::{Error, Result, Status};
+use dipc::{Cancel, Error, Result, Status};
 use futures::future::{Either, select};
 use futures::stream;
 use rustls::pki_types::ServerName;

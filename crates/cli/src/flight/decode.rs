@@ -6,10 +6,9 @@
 use arrow_flight::FlightData;
 use dipc::arrow::decode::{DecodeOptions, Decoder, ReceivedBody};
 use dipc::arrow::{OwnedDeviceArray, OwnedSchema};
-use dipc::client::StreamStats;
 use dipc::device::HostBuffer;
-use dipc::error::{Error, Result};
 use dipc::proto::{Header, HeaderKind};
+use dipc::{Error, Result, StreamStats};
 
 /// Decodes one table.
 pub struct FlightDecoder {

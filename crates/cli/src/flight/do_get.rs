@@ -4,9 +4,7 @@ use arrow_flight::{FlightData, Ticket};
 use dipc::arrow::decode::DecodeOptions;
 use dipc::arrow::stream::ArrayReader;
 use dipc::arrow::{OwnedDeviceArray, OwnedSchema};
-use dipc::client::StreamStats;
-use dipc::device::DeviceKind;
-use dipc::error::{Error, Result};
+use dipc::{DeviceKind, Error, Result, StreamStats};
 use tonic::Streaming;
 
 use crate::fetched::Counted;

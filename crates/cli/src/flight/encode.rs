@@ -9,7 +9,7 @@ use arrow::ipc::writer::{
 };
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use arrow_flight::{FlightData, IpcMessage, SchemaAsIpc};
-use dipc::error::{Error, Result};
+use dipc::{Error, Result};
 
 use crate::lend::compact;
 use crate::source::with_metadata;

@@ -6,15 +6,12 @@ use std::sync::Arc;
 
 use arrow::datatypes::Schema;
 use arrow_flight::{FlightDescriptor, FlightEndpoint, FlightInfo};
-use dipc::Selection;
 use dipc::arrow::decode::{DecodeOptions, Decoder};
 use dipc::arrow::stream::ArrayReader;
 use dipc::arrow::{OwnedDeviceArray, OwnedSchema, schema_from_c, schema_to_c};
-use dipc::cancel::Cancel;
-use dipc::client::{Client, GetOptions, StreamStats};
-use dipc::device::DeviceKind;
-use dipc::error::{Error, Result, Status};
+use dipc::client::{Client, GetOptions};
 use dipc::proto::Header;
+use dipc::{Cancel, DeviceKind, Error, Result, Selection, Status, StreamStats};
 use tracing::{info, warn};
 
 use crate::fetched::{Counted, ask_selected};

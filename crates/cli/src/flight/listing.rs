@@ -4,8 +4,7 @@ use arrow::datatypes::Schema;
 use arrow_flight::flight_descriptor::DescriptorType;
 use arrow_flight::{FlightDescriptor, FlightInfo};
 use dipc::arrow::decode::DecodeOptions;
-use dipc::cancel::Cancel;
-use dipc::error::Result;
+use dipc::{Cancel, Result};
 
 use crate::flight::caller::{Caller, Peer, Times};
 use crate::flight::fetch::{ask, schema_of};

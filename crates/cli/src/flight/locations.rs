@@ -2,9 +2,8 @@
 
 use std::net::SocketAddr;
 
-use dipc::error::{Error, Result, Status};
 use dipc::proto::{Role, Uri};
-use dipc::transport;
+use dipc::{Error, Result, Status, transport};
 
 /// The location for: the connection of the Flight server that gave the endpoint.
 pub const REUSE_CONNECTION: &str = "arrow-flight-reuse-connection://?";

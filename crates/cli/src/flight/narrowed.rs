@@ -8,8 +8,7 @@ use dipc::arrow::stream::ArrayReader;
 use dipc::arrow::{
     OwnedDeviceArray, OwnedSchema, batch_from_c, batch_to_c, schema_from_c, schema_to_c,
 };
-use dipc::client::StreamStats;
-use dipc::error::{Error, Result};
+use dipc::{Error, Result, StreamStats};
 
 use crate::columns::Columns;
 use crate::fetched::Counted;

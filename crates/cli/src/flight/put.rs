@@ -5,9 +5,8 @@ use std::ops::ControlFlow;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use arrow_flight::{FlightData, FlightDescriptor};
-use dipc::cancel::Cancel;
-use dipc::client::{PutOptions, PutStats};
-use dipc::error::{Error, Result};
+use dipc::client::PutOptions;
+use dipc::{Cancel, Error, PutStats, Result};
 use tokio::sync::mpsc;
 
 use crate::flight::caller::{Call, Caller, Peer, Times};
@@ -128,7 +127,7 @@ impl FlightPut {
     /// Why the server takes no more: its own word, if it has ended the call.
     fn explain(&mut self, sent: Result<()>) -> Error {
         let error = sent.err().unwrap_or_else(|| Error::cancelled("stopped"));
-        if error.status() != dipc::error::Status::Disconnected {
+        if error.status() != dipc::Status::Disconnected {
             return error;
         }
         let said = self

@@ -10,8 +10,8 @@ use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
     HandshakeRequest, HandshakeResponse, Location, PollInfo, PutResult, SchemaResult, Ticket,
 };
+use dipc::Verb;
 use dipc::lines::Lines;
-use dipc::proto::Verb;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use tokio::runtime::Handle;

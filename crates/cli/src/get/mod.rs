@@ -12,11 +12,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use dipc::Selection;
 use dipc::arrow::schema_from_c;
-use dipc::cancel::Cancel;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::device::Target as Device;
+use dipc::{Cancel, Selection};
 
 pub use args::Args;
 use condition::Condition;

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, stderr};
 use std::time::Duration;
 
-use dipc::client::StreamStats;
+use dipc::StreamStats;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
 use crate::report::bytes_text;

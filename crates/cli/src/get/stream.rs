@@ -10,9 +10,8 @@ use arrow::record_batch::RecordBatch;
 use dipc::arrow::stream::{ArrayReader, export_device_stream, to_device};
 use dipc::arrow::transfer::to_host;
 use dipc::arrow::{BatchReader, OwnedDeviceArray, OwnedSchema};
-use dipc::client::StreamStats;
-use dipc::device::{DeviceKind, Target as Device, cuda};
-use dipc::error::Error;
+use dipc::device::{Target as Device, cuda};
+use dipc::{DeviceKind, Error, StreamStats};
 use parking_lot::Mutex;
 
 use crate::fetched::Counted;
@@ -40,7 +39,7 @@ struct Watched {
 
 impl Watched {
     /// Waits until an array on a GPU is complete.
-    fn arrive(&mut self, array: &OwnedDeviceArray) -> dipc::error::Result<()> {
+    fn arrive(&mut self, array: &OwnedDeviceArray) -> dipc::Result<()> {
         let raw = array.raw();
         if raw.sync_event.is_null() {
             return Ok(());
@@ -60,11 +59,11 @@ impl Watched {
 }
 
 impl ArrayReader for Watched {
-    fn schema(&mut self) -> dipc::error::Result<OwnedSchema> {
+    fn schema(&mut self) -> dipc::Result<OwnedSchema> {
         self.stream.schema()
     }
 
-    fn next(&mut self) -> dipc::error::Result<Option<OwnedDeviceArray>> {
+    fn next(&mut self) -> dipc::Result<Option<OwnedDeviceArray>> {
         let start = Instant::now();
         let outcome = self.stream.next().and_then(|array| {
             if let Some(array) = &array {

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchReader};
-use dipc::cancel::Cancel;
+use dipc::Cancel;
 
 use super::args::Args;
 use crate::checksum::Checksum;

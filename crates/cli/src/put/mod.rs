@@ -14,10 +14,8 @@ use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use dipc::arrow::{batch_to_c, schema_to_c};
-use dipc::cancel::Cancel;
-use dipc::client::{Client, ClientOptions, Put, PutOptions, PutStats, StreamStats};
-use dipc::device::DeviceKind;
-use dipc::error::Status;
+use dipc::client::{Client, ClientOptions, Put, PutOptions};
+use dipc::{Cancel, DeviceKind, PutStats, Status, StreamStats};
 use serde::Serialize;
 
 use rows::Rows;

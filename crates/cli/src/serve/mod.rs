@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use anyhow::{Context as _, Result, bail};
+use dipc::BodyPolicy;
 use dipc::arrow::{EncodeOptions, Encoder, schema_to_c};
 use dipc::device::Target;
 use dipc::server::{ServerHandle, ServerOptions, SharedAuthorizer};
-use dipc::transport::BodyPolicy;
 
 use announce::{
     flight_announcement, flight_locations, listen_everywhere, metrics_announcement, tell,

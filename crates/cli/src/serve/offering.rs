@@ -1,12 +1,12 @@
 //! Tables of files and of the generator, as tickets: read for each stream, or once into an arena.
 
 use anyhow::{Context as _, Result};
-use dipc::arena::{Arena, ArenaOptions};
 use dipc::arrow::stream::DeviceStreamReader;
 use dipc::arrow::transfer::{move_into, move_to};
 use dipc::arrow::{annotate, batch_to_c, schema_to_c};
-use dipc::device::{DeviceKind, Target};
+use dipc::device::Target;
 use dipc::server::ServerHandle;
+use dipc::{Arena, ArenaOptions, DeviceKind};
 use tracing::info;
 
 use super::args::Args;

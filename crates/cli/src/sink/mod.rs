@@ -18,7 +18,7 @@ use arrow::csv;
 use arrow::datatypes::Schema;
 use arrow::ipc::writer::{FileWriter, StreamWriter};
 use arrow::record_batch::RecordBatch;
-use dipc::error::Error;
+use dipc::Error;
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::growth::Growth;
@@ -49,7 +49,7 @@ enum OutputFormat {
 
 impl OutputFormat {
     /// Checks the types of the columns; Arrow's own formats have all.
-    fn ensure_holds(self, schema: &Schema) -> dipc::error::Result<()> {
+    fn ensure_holds(self, schema: &Schema) -> dipc::Result<()> {
         match self {
             Self::Stdout | Self::File | Self::Stream => Ok(()),
             Self::Parquet => Narrow::Parquet.ensure_holds(schema),
@@ -216,7 +216,7 @@ impl Sink {
     pub fn write(
         &mut self,
         batch: &RecordBatch,
-        check: &dyn Fn() -> dipc::error::Result<()>,
+        check: &dyn Fn() -> dipc::Result<()>,
     ) -> Result<()> {
         match &mut self.writer {
             Writer::File(writer) => writer.write(batch).map_err(|error| {
@@ -278,7 +278,7 @@ impl Sink {
 /// Writes every value out, which endless columns do not allow.
 fn write_pieces(
     batch: &RecordBatch,
-    check: &dyn Fn() -> dipc::error::Result<()>,
+    check: &dyn Fn() -> dipc::Result<()>,
     mut write: impl FnMut(&RecordBatch) -> Result<()>,
 ) -> Result<()> {
     ensure_writable(batch)?;

@@ -4,7 +4,7 @@
 use std::fmt::{self, Write as _};
 
 use arrow::datatypes::{DataType, Field, IntervalUnit, Schema};
-use dipc::error::{Error, Result};
+use dipc::{Error, Result};
 
 /// A format whose types are fewer than Arrow's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use arrow::record_batch::{RecordBatch, RecordBatchReader};
 use dipc::arrow::format::{metadata_to_ipc, parse_metadata};
 use dipc::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream};
 use dipc::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, annotate, export_batches};
-use dipc::error::{Error, Result};
+use dipc::{Error, Result};
 use flatbuffers::FlatBufferBuilder;
 use parking_lot::Mutex;
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use arrow::ipc;
-use dipc::error::Error;
+use dipc::Error;
 use dipc::proto::{Header, HeaderKind, verifier_options};
 
 /// What is known of a table before it is read.

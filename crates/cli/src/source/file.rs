@@ -13,8 +13,8 @@ use arrow::record_batch::{RecordBatch, RecordBatchReader};
 use dipc::arrow::decode::ReceivedBody;
 use dipc::arrow::format::{Field, Schema};
 use dipc::device::HostBuffer;
-use dipc::error::{Error, Result};
 use dipc::proto::{Header, HeaderKind, verifier_options};
+use dipc::{Error, Result};
 
 use super::figures::{Counted, Figures};
 use super::messages::{Batches, Input};

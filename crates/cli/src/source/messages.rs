@@ -12,8 +12,8 @@ use arrow::record_batch::RecordBatch;
 use dipc::arrow::decode::{DecodeOptions, Decoder, ReceivedBody};
 use dipc::arrow::{annotation, batch_from_c, schema_from_c};
 use dipc::device::HostBuffer;
-use dipc::error::{Error, Result};
 use dipc::proto::Header;
+use dipc::{Error, Result};
 
 /// The marker before the length of a message since Arrow 0.15.
 const MARKER: u32 = u32::MAX;

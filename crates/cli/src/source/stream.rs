@@ -5,8 +5,8 @@ use std::fs::File;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchReader};
-use dipc::error::{Error, Result};
 use dipc::proto::HeaderKind;
+use dipc::{Error, Result};
 
 use super::figures::{Counted, Figures};
 use super::messages::{Batches, Input};

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dipc::BodyPolicy;
 use dipc::arrow::decode;
 use dipc::client::{GetOptions, PutOptions};
 use dipc::device::Target;
 use dipc::proto::Credit;
 use dipc::server::{ServerOptions, TakeOptions};
-use dipc::transport::BodyPolicy;
 use serde::{Deserialize, Serialize};
 
 use super::certificate;
@@ -227,7 +227,7 @@ impl Case {
     }
 
     /// The options of the server.
-    pub fn server_options(&self) -> dipc::error::Result<ServerOptions> {
+    pub fn server_options(&self) -> dipc::Result<ServerOptions> {
         let mut options = ServerOptions {
             // The client's last stream may still be ending when the next one begins.
             max_streams: match self.op {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
+use dipc::DeviceKind;
 use dipc::arrow::OwnedDeviceArray;
+use dipc::device::Target;
 use dipc::device::cuda::{Device, PinnedMemory, Stream};
-use dipc::device::{DeviceKind, Target};
 
 /// A GPU, and the benchmark's stream on it.
 #[derive(Clone)]

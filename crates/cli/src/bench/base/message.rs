@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, Write as _, stdin, stdout};
 
 use anyhow::{Context as _, Result};
-use dipc::client::StreamStats;
+use dipc::StreamStats;
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;

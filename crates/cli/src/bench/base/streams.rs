@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
+use dipc::Verb;
 use dipc::client::{Answer, Client, ClientOptions, GetOptions, Stream};
-use dipc::proto::Verb;
 use dipc::transport::TlsOptions;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

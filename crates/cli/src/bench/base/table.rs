@@ -12,12 +12,12 @@ use std::slice;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use dipc::arena::{self, Arena, ArenaOptions};
+use dipc::arena;
 use dipc::arrow::abi::{ArrowArray, ArrowDeviceArray};
 use dipc::arrow::stream::ArrayReader;
 use dipc::arrow::{OwnedDeviceArray, OwnedSchema, schema_to_c};
-use dipc::device::DeviceKind;
 use dipc::device::cuda::{DeviceMemory, Purpose};
+use dipc::{Arena, ArenaOptions, DeviceKind};
 
 use super::case::{Case, Memory, Shape};
 use super::gpu::Gpu;
@@ -349,11 +349,11 @@ pub struct RingReader {
 }
 
 impl ArrayReader for RingReader {
-    fn schema(&mut self) -> dipc::error::Result<OwnedSchema> {
+    fn schema(&mut self) -> dipc::Result<OwnedSchema> {
         schema_to_c(&self.ring.shape.schema())
     }
 
-    fn next(&mut self) -> dipc::error::Result<Option<OwnedDeviceArray>> {
+    fn next(&mut self) -> dipc::Result<Option<OwnedDeviceArray>> {
         if let Some(left) = &mut self.left {
             if *left == 0 {
                 return Ok(None);

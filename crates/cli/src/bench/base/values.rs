@@ -3,10 +3,10 @@
 use std::{ptr, slice};
 
 use anyhow::{Result, bail};
+use dipc::DeviceKind;
 use dipc::arrow::abi::ArrowArray;
 use dipc::arrow::stream::ArrayReader;
 use dipc::arrow::{OwnedDeviceArray, schema_from_c};
-use dipc::device::DeviceKind;
 use parking_lot::Mutex;
 
 use super::case::Shape;

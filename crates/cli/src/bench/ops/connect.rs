@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
+use dipc::StreamStats;
 use dipc::arrow::stream::ArrayReader as _;
-use dipc::client::{Client, StreamStats};
+use dipc::client::Client;
 use dipc::transport::TlsOptions;
 
 use crate::bench::base::case::{Case, Scheme};

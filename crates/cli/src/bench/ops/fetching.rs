@@ -8,9 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use dipc::StreamStats;
 use dipc::arrow::OwnedDeviceArray;
 use dipc::arrow::stream::ArrayReader as _;
-use dipc::client::{Client, NextBatch, Stream, StreamStats};
+use dipc::client::{Client, NextBatch, Stream};
 use rustix::event::epoll;
 
 use crate::bench::base::case::{Case, Take, Touch};

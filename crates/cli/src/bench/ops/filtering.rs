@@ -7,14 +7,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
-use dipc::arena::{Arena, ArenaOptions};
 use dipc::arrow::stream::ArrayReader as _;
 use dipc::arrow::{batch_from_c, batch_to_c, schema_to_c};
 use dipc::client::{Client, GetOptions};
-use dipc::device::DeviceKind;
 use dipc::filter::Filter;
 use dipc::server::ServerHandle;
-use dipc::{FilterBuilder, FilterExpression};
+use dipc::{Arena, ArenaOptions, DeviceKind, FilterBuilder, FilterExpression};
 
 use crate::bench::base::case::{Case, Memory};
 use crate::bench::base::message::{Filtered, Filtering, Outcome, Parent, Ready, Usage};

@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, bail};
 use dipc::arrow::stream::{ArrayReader, export_device_stream};
 use dipc::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, schema_to_c};
 use dipc::client::Stream;
-use dipc::error::{Error, Status};
 use dipc::server::{HostProvider, ServerRequest};
+use dipc::{Error, Status};
 
 use crate::bench::base::case::Case;
 use crate::bench::base::message::{Outcome, Parent, Ready};
@@ -24,7 +24,7 @@ pub struct StampProvider {
 }
 
 impl HostProvider for StampProvider {
-    fn open(&self, _: &ServerRequest) -> dipc::error::Result<OwnedDeviceStream> {
+    fn open(&self, _: &ServerRequest) -> dipc::Result<OwnedDeviceStream> {
         let store = Store::new(&self.case).map_err(provider_error)?;
         let case = self.case.clone();
         Ok(export_device_stream(Box::new(Stamps {
@@ -70,11 +70,11 @@ impl Stamps {
 }
 
 impl ArrayReader for Stamps {
-    fn schema(&mut self) -> dipc::error::Result<OwnedSchema> {
+    fn schema(&mut self) -> dipc::Result<OwnedSchema> {
         schema_to_c(&self.case.shape().schema())
     }
 
-    fn next(&mut self) -> dipc::error::Result<Option<OwnedDeviceArray>> {
+    fn next(&mut self) -> dipc::Result<Option<OwnedDeviceArray>> {
         let (due, case) = (self.due, self.case.clone());
         let batch = self.free_batch().map_err(provider_error)?;
         wait_until(due, &case);

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use dipc::Status;
 use dipc::arrow::OwnedDeviceArray;
 use dipc::arrow::stream::ArrayReader as _;
-use dipc::error::Status;
 use dipc::server::{ServerHandle, ServerRequest};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 

@@ -6,9 +6,9 @@ use std::time::Instant;
 use anyhow::Result;
 use dipc::arrow::OwnedDeviceStream;
 use dipc::arrow::stream::ArrayReader as _;
-use dipc::client::{Client, PutStats};
-use dipc::error::Error;
+use dipc::client::Client;
 use dipc::server::{HostProvider, ServerRequest};
+use dipc::{Error, PutStats};
 
 use crate::bench::base::case::Case;
 use crate::bench::base::message::{Outcome, Parent, Ready, Usage};
@@ -19,11 +19,11 @@ use crate::bench::base::table::Ring;
 pub struct Taker;
 
 impl HostProvider for Taker {
-    fn open(&self, _: &ServerRequest) -> dipc::error::Result<OwnedDeviceStream> {
+    fn open(&self, _: &ServerRequest) -> dipc::Result<OwnedDeviceStream> {
         Err(Error::unsupported("this server only takes tables"))
     }
 
-    fn take(&self, request: &ServerRequest) -> dipc::error::Result<()> {
+    fn take(&self, request: &ServerRequest) -> dipc::Result<()> {
         let mut source = request.source()?;
         while source.next()?.is_some() {}
         Ok(())

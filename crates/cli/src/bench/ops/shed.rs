@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
+use dipc::Status;
 use dipc::arrow::stream::ArrayReader as _;
 use dipc::client::{Client, GetOptions};
-use dipc::error::Status;
 
 use crate::bench::base::case::Case;
 use crate::bench::base::message::{Latency, Outcome, Parent, Ready, Usage};
