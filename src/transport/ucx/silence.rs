@@ -4,6 +4,9 @@
 //! not acknowledged. The socket that UCX connects by stays open, and carries nothing later. So the
 //! system's keep-alive is turned on there at both ends, and UCX takes the end of that socket for
 //! the end of the peer.
+//!
+//! UCX has options for the keep-alive of its tcp transport (UCX_TCP_KEEPIDLE), and none for the
+//! socket that it connects by, nor a call that gives the socket. So it is searched for by its ends.
 
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
