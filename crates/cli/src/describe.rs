@@ -6,16 +6,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use arrow::datatypes::Schema;
-use dipc::Cancel;
-use dipc::arrow::description::{Description, Endpoint};
-use dipc::arrow::schema_from_c;
-use dipc::client::{Client, ClientOptions, GetOptions};
+use dipc::{Cancel, Client, Endpoint, GetOptions};
 use indicatif::HumanCount;
 use serde::Serialize;
 
 use crate::display::{escape, width};
 use crate::flight::{self, Listed, Listing, Times};
-use crate::parse::{self, UsageError};
+use crate::parse::UsageError;
 use crate::report::{bytes_text, counted};
 use crate::{output, signals};
 
@@ -91,21 +88,15 @@ impl Asking {
         Ok(Listing::of(uri, times, &self.trust, &Self::cancel()?)?)
     }
 
-    fn start(&self) -> Result<(Client, GetOptions, Cancel)> {
-        let client = Client::new(ClientOptions {
-            any_user: self.any_user,
-            settings: parse::settings(&self.settings)?,
-            tls: self.trust.options(),
-            ..ClientOptions::default()
-        })?;
-        let options = GetOptions {
-            connect_timeout: self.timeout,
-            stall_timeout: Some(self.timeout),
-            headers: self.trust.headers()?,
-            send_secrets: self.trust.send_secrets,
-            ..GetOptions::default()
-        };
-        Ok((client, options, Self::cancel()?))
+    fn start(&self) -> Result<(Client, GetOptions)> {
+        let client = self.trust.client(&self.settings)?.any_user(self.any_user);
+        let options = GetOptions::new()
+            .connect_timeout(self.timeout)
+            .stall_timeout(self.timeout)
+            .headers(self.trust.headers()?)
+            .send_secrets(self.trust.send_secrets)
+            .cancel(&Self::cancel()?);
+        Ok((client.build()?, options))
     }
 }
 
@@ -122,10 +113,10 @@ struct Row {
 impl From<&Endpoint> for Row {
     fn from(endpoint: &Endpoint) -> Self {
         Self {
-            ticket: String::from_utf8_lossy(&endpoint.descriptor).into_owned(),
-            uris: endpoint.uris.clone(),
-            rows: endpoint.rows,
-            bytes: endpoint.bytes,
+            ticket: String::from_utf8_lossy(endpoint.ticket()).into_owned(),
+            uris: endpoint.uris().to_vec(),
+            rows: endpoint.total_rows(),
+            bytes: endpoint.total_bytes(),
         }
     }
 }
@@ -172,11 +163,9 @@ pub fn list(args: &ListArgs) -> Result<ExitCode> {
         };
         listed.into_iter().map(row).collect()
     } else {
-        let (client, options, cancel) = args.asking.start()?;
-        let prefix = args.prefix.as_bytes();
-        let stream = client.list(&[&args.uri], prefix, &options, Some(&cancel))?;
-        let listed = Description::read(Box::new(stream))?;
-        listed.endpoints.iter().map(Row::from).collect()
+        let (client, options) = args.asking.start()?;
+        let listed = client.list_with(&args.uri, &args.prefix, &options)?;
+        listed.iter().map(Row::from).collect()
     };
     if args.asking.json {
         output::print_json(&rows)?;
@@ -205,19 +194,16 @@ pub fn describe(args: &DescribeArgs) -> Result<ExitCode> {
             let text = "--command is for Flight servers: dipc describe grpc://HOST:PORT COMMAND";
             return Err(UsageError(text.to_owned()).into());
         }
-        let (client, options, cancel) = args.asking.start()?;
-        let ticket = args.ticket.as_bytes();
-        let (described, _) = client.describe(&[&args.uri], ticket, &options, Some(&cancel))?;
-        let schema = described.schema()?;
-        let schema = schema.as_ref().map(schema_from_c).transpose()?;
+        let (client, options) = args.asking.start()?;
+        let described = client.describe_with(&args.uri, &args.ticket, &options)?;
         Table {
             ticket: args.ticket.clone(),
-            rows: described.rows,
-            bytes: described.bytes,
-            batches: described.batches,
-            columns: schema.as_ref().map(columns_of),
-            endpoints: described.endpoints.iter().map(Row::from).collect(),
-            is_ordered: described.is_ordered,
+            rows: described.total_rows(),
+            bytes: described.total_bytes(),
+            batches: described.total_batches(),
+            columns: described.table_schema()?.as_deref().map(columns_of),
+            endpoints: described.endpoints().iter().map(Row::from).collect(),
+            is_ordered: described.is_ordered(),
         }
     };
     if args.asking.json {

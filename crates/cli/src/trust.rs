@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use dipc::transport::{TlsFiles, TlsOptions};
-use dipc::{Error, Headers, Status};
+use dipc::{Client, ClientBuilder, Error, Headers, Status};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// The header of a token.
@@ -84,6 +84,24 @@ impl ClientTrust {
             config = config.identity(Identity::from_pem(read(certificate)?, read(key)?));
         }
         Ok(config)
+    }
+
+    /// A client with these, and with settings of transports.
+    pub fn client(&self, settings: &[(String, String)]) -> dipc::Result<ClientBuilder> {
+        let mut client = Client::builder();
+        for (name, value) in settings {
+            client = client.setting(name, value)?;
+        }
+        if let Some(ca) = &self.tls_ca {
+            client = client.tls_ca(ca);
+        }
+        if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
+            client = client.tls_identity(certificate, key);
+        }
+        if let Some(name) = &self.tls_server_name {
+            client = client.tls_server_name(name);
+        }
+        Ok(client)
     }
 
     /// For a client of the library.
