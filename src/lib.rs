@@ -33,6 +33,7 @@
 //!   memory (`shm:`), TCP (`tcp:`), TLS (`tls:`) and UCX (`ucx:`).
 //! - [`Arena`] is memory that a server lends where it lies.
 //! - [`Error`] has a [`Status`] for programs and a text for people.
+//! - [`transports`] and [`devices`] say what works on this machine.
 //! - [`crossing`] has record batches of other versions of `arrow`.
 //!
 //! # Features

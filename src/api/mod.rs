@@ -7,9 +7,11 @@
 //! | `reader`, `put` | streams in and out |
 //! | `server`, `server_options`, `provider`, `request`, `batches` | the other side |
 //! | `nonblocking`, `pulled`, `readiness` | the same for async programs |
+//! | `capability` | what this machine has |
 //! | `crossing` | record batches of other versions of `arrow` |
 
 mod batches;
+mod capability;
 mod client;
 pub mod crossing;
 mod description;
@@ -30,6 +32,7 @@ mod server_options;
 mod uris;
 
 pub use batches::Batches;
+pub use capability::{Capability, devices, transports};
 pub use client::{Client, ClientBuilder};
 pub use description::{Description, Endpoint};
 #[cfg(any(feature = "tokio", feature = "async-io"))]

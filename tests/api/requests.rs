@@ -217,3 +217,18 @@ fn batches_of_other_columns_are_refused() {
         told(reader.next_batch().unwrap_err());
     }
 }
+
+/// Promise of `transports` and `devices`: what works says so, and what does not says why.
+#[test]
+fn capabilities_work_or_say_why() {
+    let transports = dipc::transports();
+    let names: Vec<_> = transports.iter().map(|known| known.name).collect();
+    assert_eq!(names, ["shm", "ucx", "tcp", "tls"]);
+    assert!(transports[0].fault.is_none() && transports[2].fault.is_none());
+    let devices = dipc::devices();
+    assert_eq!(devices[0].name, "cpu");
+    for known in transports.iter().chain(&devices) {
+        let said = known.fault.as_ref().map(|error| error.text().len());
+        assert_ne!(said, Some(0), "{}", known.name);
+    }
+}

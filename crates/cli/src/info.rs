@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use dipc::device::cuda::{self, Description, Driver};
-use dipc::transport::{self, Reach, Transport};
+use dipc::Capability;
 use serde::Serialize;
 
 use crate::output;
@@ -35,77 +34,25 @@ struct Part {
     details: BTreeMap<String, String>,
 }
 
-impl Part {
-    fn new(name: &'static str, outcome: dipc::Result<()>) -> Self {
-        let reason = outcome.err().map(|error| error.text().to_owned());
+impl From<Capability> for Part {
+    fn from(known: Capability) -> Self {
+        let reason = known.fault.map(|error| error.text().to_owned());
         Self {
-            name,
+            name: known.name,
             available: reason.is_none(),
             reason,
-            details: BTreeMap::new(),
+            details: known.details,
         }
     }
-}
-
-/// CUDA: the driver and its GPUs, or the reason why there are none.
-fn gpus() -> Part {
-    let mut details = BTreeMap::new();
-    let outcome = Driver::get().and_then(|driver| {
-        details.insert("driver".to_owned(), format!("CUDA {}", driver.version()));
-        for gpu in cuda::describe_all()? {
-            details.insert(format!("gpu {}", gpu.ordinal), about(&gpu));
-        }
-        Ok(())
-    });
-    Part {
-        details,
-        ..Part::new("cuda", outcome)
-    }
-}
-
-/// One GPU, on a line.
-fn about(gpu: &Description) -> String {
-    let (major, minor) = gpu.capability;
-    let mib = gpu.total_bytes >> 20;
-    let mut text = format!(
-        "{}, {mib} MiB, compute capability {major}.{minor}",
-        gpu.name
-    );
-    // Memory of `cuMemAlloc` is always shared by a legacy handle.
-    text.push_str(if gpu.exports_fds {
-        "; exports memory by descriptor and by legacy handle"
-    } else {
-        "; exports memory by legacy handle"
-    });
-    if !gpu.peers.is_empty() {
-        let peers: Vec<String> = gpu.peers.iter().map(i32::to_string).collect();
-        text.push_str(&format!(
-            "; reaches GPU {} (copies between GPUs have run on a simulated driver only)",
-            peers.join(", ")
-        ));
-    }
-    text
 }
 
 /// Runs `dipc info`.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let transport = |transport: &&dyn Transport| Part {
-        details: match transport.scheme() {
-            "ucx" => transport::ucx::describe().into_iter().collect(),
-            _ => Default::default(),
-        },
-        ..Part::new(transport.scheme(), transport.available())
-    };
-    // The transport within one process is for tests.
-    let across = |transport: &&&dyn Transport| transport.trust().reach != Reach::Process;
+    let parts = |known: Vec<Capability>| known.into_iter().map(Part::from).collect();
     let info = Info {
         version: env!("CARGO_PKG_VERSION"),
-        transports: transport::ALL
-            .iter()
-            .filter(across)
-            .map(transport)
-            .collect(),
-        devices: vec![Part::new("cpu", Ok(())), gpus()],
+        transports: parts(dipc::transports()),
+        devices: parts(dipc::devices()),
     };
     if args.json {
         output::print_json(&info)?;
