@@ -293,8 +293,8 @@ impl Drop for Opener {
 /// The time of a stream that waits for another's connection has passed.
 pub(super) fn not_opened() -> Error {
     Error::timeout(
-        "another stream opens the connection that this one is to share, and its server has not \
-         answered",
+        "no connection to the server was open in time; another stream may be opening the one that \
+         this stream is to share",
     )
 }
 
