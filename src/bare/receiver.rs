@@ -111,7 +111,8 @@ impl BareReceiver {
     /// `InvalidArgument` for an empty range, an overlap with an earlier range, or a range past the
     /// last address.
     pub unsafe fn add_memory(&mut self, address: u64, lendable: OpenMemory) -> Result<()> {
-        // SAFETY: the caller promises the same.
+        // SAFETY: the caller promises that the memory lies on the host and is readable until its
+        // owner is dropped, and that only the server writes to it.
         unsafe { self.lent.add(address, lendable) }
     }
 

@@ -228,7 +228,7 @@ pub unsafe extern "C" fn dipc_arena_dealloc(
             (None, _) => Ok(()),
             // SAFETY: the caller promises that it does not use the block any more.
             (Some(block), Some(arena)) => unsafe { arena.inner.dealloc(block) },
-            // SAFETY: as above.
+            // SAFETY: the caller promises that it does not use the block any more.
             (Some(block), None) => unsafe { arena::dealloc(block) },
         }
     })

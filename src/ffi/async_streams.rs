@@ -73,10 +73,12 @@ pub unsafe extern "C" fn dipc_client_get_async(
         // SAFETY: the caller promises `options` is NULL or live.
         let options = unsafe { options_of(options) }?;
         let handler = NonNull::new(handler).ok_or_else(|| null_argument("handler"))?;
-        // SAFETY: the caller promises that it is initialised.
+        // SAFETY: it is not NULL, and the caller promises that it follows Arrow's interface, so it
+        // is initialised.
         AsyncHandler::ensure_complete(unsafe { handler.as_ref() })?;
         client.inner.get_async(&uris, ticket, &options, |flow| {
-            // SAFETY: the handler is complete, and the caller promises the rest.
+            // SAFETY: the handler is complete; the caller promises that it follows Arrow's
+            // interface, stays where it is until its release, and may be called by any thread.
             unsafe { AsyncHandler::take(handler, flow) }
         })
     })

@@ -88,7 +88,8 @@ pub unsafe extern "C" fn dipc_batch_metadata(
     export!(error, || {
         // SAFETY: the caller promises `batch` is NULL or initialised.
         let batch = unsafe { batch.as_ref() }.ok_or_else(|| null_argument("batch"))?;
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(annotation(batch))
     })

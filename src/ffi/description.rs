@@ -238,7 +238,8 @@ pub unsafe extern "C" fn dipc_description_endpoint_descriptor(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(description, error, |description| {
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(&endpoint(&description.inner, index)?.descriptor)
     })
@@ -324,7 +325,8 @@ pub unsafe extern "C" fn dipc_description_endpoint_uri(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(description, error, |description| {
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         let uris = &endpoint(&description.inner, index)?.uris;
         let text = uris.get(uri).ok_or_else(|| {

@@ -18,9 +18,10 @@ pub(super) struct ForeignData {
     owned: AtomicBool,
 }
 
-// SAFETY: the header's rule for callbacks: any thread may use and finalize the host's data.
+// SAFETY: the host lets any thread use and finalize its data, by the header's rule for callbacks.
 unsafe impl Send for ForeignData {}
-// SAFETY: as above; this side only copies the pointer.
+// SAFETY: the host lets any thread use its data, by the header's rule for callbacks; this side only
+// copies the pointer.
 unsafe impl Sync for ForeignData {}
 
 impl ForeignData {

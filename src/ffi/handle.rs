@@ -106,7 +106,8 @@ pub(super) unsafe fn try_option<'a, H: Handle>(handle: *const H) -> Result<Optio
     if handle.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller promises what `try_ref` asks.
+    // SAFETY: it is not NULL; the caller promises that it came from the library and is not freed
+    // for 'a.
     unsafe { try_ref(handle) }.map(Some)
 }
 

@@ -123,7 +123,8 @@ pub unsafe extern "C" fn dipc_headers_key(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(headers, error, |headers| {
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         out.set_text(pair(&headers.inner, index)?.0)
     })
@@ -154,7 +155,8 @@ pub unsafe extern "C" fn dipc_headers_value(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(headers, error, |headers| {
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(pair(&headers.inner, index)?.1)
     })
@@ -187,7 +189,8 @@ pub unsafe extern "C" fn dipc_headers_get(
     export!(headers, error, |headers| {
         // SAFETY: the caller promises `key` is NULL or a string.
         let key = unsafe { try_str(key, "key") }?;
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         let value = headers.inner.get(key).ok_or_else(|| {
             Error::new(Status::NotFound, format!("no header has the key {key:?}"))

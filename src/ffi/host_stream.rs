@@ -63,7 +63,8 @@ pub unsafe extern "C" fn dipc_host_stream_metadata(
     export!(error, || {
         // SAFETY: the caller promises `stream` is NULL or initialised.
         let stream = unsafe { stream.as_ref() }.ok_or_else(|| null_argument("stream"))?;
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         // SAFETY: the caller promises a stream that follows Arrow's interface, whose callbacks are
         // not running.

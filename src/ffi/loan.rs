@@ -91,7 +91,8 @@ impl<T: CStruct> Drop for Original<T> {
 // SAFETY: Arrow's interfaces allow a struct to be released by any thread; the stand-in's holder
 // and this side only read it until then.
 unsafe impl<T: CStruct> Send for Original<T> {}
-// SAFETY: as above.
+// SAFETY: Arrow's interfaces allow a struct to be released by any thread; the stand-in's holder and
+// this side only read it until then.
 unsafe impl<T: CStruct> Sync for Original<T> {}
 
 /// A struct of the caller, lent to the crate until the call succeeds or fails.
@@ -119,20 +120,23 @@ impl<T: Loanable> Loan<T> {
         if unsafe { &*source }.is_released() {
             return Err(Error::invalid_argument(format!("{} is released", T::NAME)));
         }
-        // SAFETY: as above. The copy has no drop of its own, and only `accept` makes it an owner.
+        // SAFETY: it is not NULL; the caller promises that it is initialised. The copy has no drop
+        // of its own, and only `accept` makes it an owner.
         let raw = unsafe { std::ptr::read(source) };
         let original = Arc::new(Original {
             raw: Some(raw),
             accepted: AtomicBool::new(false),
         });
-        // SAFETY: as above; its release is replaced before anything can call it.
+        // SAFETY: it is not NULL; the caller promises that it is initialised. The copy's release is
+        // replaced before anything can call it.
         let mut stand_in = unsafe { std::ptr::read(source) };
         stand_in.stand_in(Arc::into_raw(Arc::clone(&original)).cast_mut().cast());
         // SAFETY: it has the parts of a struct that follows Arrow's interface, used by nobody else,
         // as the caller promises, and a release of ours; `original` keeps the parts alive where the
         // loan is accepted, and where it is not the crate has dropped the stand-in by then.
         let stand_in = unsafe { Owned::from_raw(stand_in) };
-        // SAFETY: as above.
+        // SAFETY: it is not NULL; the caller promises that it is initialised and used by nobody
+        // else.
         let stand_in = T::like(stand_in, unsafe { &*source });
         Ok((Self { source, original }, stand_in))
     }
@@ -165,7 +169,8 @@ pub(super) unsafe fn try_schema(
     if source.is_released() {
         return Err(Error::invalid_argument(format!("{name} is released")));
     }
-    // SAFETY: as above. The copy is never dropped, so only the caller releases the schema.
+    // SAFETY: the reference above shows that it is initialised. The copy is never dropped, so only
+    // the caller releases the schema.
     let copy = unsafe { std::ptr::read(schema) };
     // SAFETY: it follows the interface and is not written to while the result is used, as the
     // caller promises; never dropped, it does not act as the owner that it is not.

@@ -44,7 +44,8 @@ pub unsafe extern "C" fn dipc_stream_fd(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(error, || {
-        // SAFETY: the caller promises what `descriptor` asks.
+        // SAFETY: the caller promises `stream` is NULL or follows its interface, with no callback
+        // running, and `out` is NULL or writable.
         unsafe { descriptor(stream, out) }
     })
 }
@@ -70,7 +71,8 @@ pub unsafe extern "C" fn dipc_stream_try_next(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(error, || {
-        // SAFETY: the caller promises what `try_next` asks.
+        // SAFETY: the caller promises `stream` is NULL or follows its interface, with no callback
+        // running, and `out` is NULL or writable.
         unsafe { try_next(stream, out) }
     })
 }
@@ -95,7 +97,8 @@ pub unsafe extern "C" fn dipc_host_stream_fd(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(error, || {
-        // SAFETY: the caller promises what `descriptor` asks.
+        // SAFETY: the caller promises `stream` is NULL or follows its interface, with no callback
+        // running, and `out` is NULL or writable.
         unsafe { descriptor(stream, out) }
     })
 }
@@ -117,7 +120,8 @@ pub unsafe extern "C" fn dipc_host_stream_try_next(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(error, || {
-        // SAFETY: the caller promises what `try_next` asks.
+        // SAFETY: the caller promises `stream` is NULL or follows its interface, with no callback
+        // running, and `out` is NULL or writable.
         unsafe { try_next(stream, out) }
     })
 }
@@ -217,7 +221,8 @@ unsafe fn try_next<S: CStream>(stream: *const S, out: *mut S::Array) -> Result<P
         Ok(_) => None,
     };
     if let Some(end) = end {
-        // SAFETY: as above; the reader is in use no more.
+        // SAFETY: the caller promises a stream that follows its interface and that nobody uses; the
+        // reader is in use no more.
         unsafe { stream::note_end(stream, end) }?;
     }
     let Some(array) = next? else {
@@ -233,10 +238,12 @@ unsafe fn try_next<S: CStream>(stream: *const S, out: *mut S::Array) -> Result<P
 ///
 /// As [`fetched`].
 unsafe fn pollable<'a, S: CStream>(stream: &S) -> Result<&'a mut Stream> {
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller promises a stream that follows its interface, and that none of its
+    // callbacks runs while the result is in use.
     let reader = unsafe { stream::reader(stream) }?;
     let (place, device_type) = (std::ptr::from_ref(reader), reader.device_type());
-    // SAFETY: the caller promises it; the first reader is in use no more.
+    // SAFETY: the caller promises a stream that follows its interface, and that none of its
+    // callbacks runs while the result is in use; the first reader is in use no more.
     let fetched = unsafe { fetched(stream) }?;
     // A reader that copies between GPUs has the device type of its source.
     let is_itself = std::ptr::addr_eq(place, std::ptr::from_ref(fetched));

@@ -116,7 +116,8 @@ impl HostProvider for ForeignProvider {
         if stream.is_released() {
             return Ok(());
         }
-        // SAFETY: as in `open`.
+        // SAFETY: the host promised in `dipc_server_serve` streams that follow Arrow's interface,
+        // and gave this one away with the 0.
         drop(unsafe { OwnedDeviceStream::from_raw(stream) });
         Err(Error::new(
             Status::Provider,
@@ -192,7 +193,8 @@ unsafe extern "C" fn get_next(
     outer: *mut ArrowDeviceArrayStream,
     out: *mut ArrowDeviceArray,
 ) -> c_int {
-    // SAFETY: as in `get_schema`.
+    // SAFETY: Arrow's stream interface passes the stream that holds this function, one call at a
+    // time.
     let stream = unsafe { inner(outer) };
     // SAFETY: the function belongs to this stream; `out` is what the caller passed for it.
     stream
@@ -201,7 +203,8 @@ unsafe extern "C" fn get_next(
 }
 
 unsafe extern "C" fn get_last_error(outer: *mut ArrowDeviceArrayStream) -> *const c_char {
-    // SAFETY: as in `get_schema`.
+    // SAFETY: Arrow's stream interface passes the stream that holds this function, one call at a
+    // time.
     let stream = unsafe { inner(outer) };
     // SAFETY: the function belongs to this stream.
     stream

@@ -74,7 +74,8 @@ pub unsafe extern "C" fn dipc_client_put(
         if source.is_released() {
             return Err(Error::invalid_argument("source is released"));
         }
-        // SAFETY: the reference proves that it is initialised and used by nobody else.
+        // SAFETY: the reference proves that it is initialised and used by nobody else; the caller
+        // promises that it follows Arrow's interface.
         let owned = unsafe { OwnedDeviceStream::take(source) };
         match client
             .inner

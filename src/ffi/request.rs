@@ -34,7 +34,7 @@ enum RequestHandle {
 
 // SAFETY: any thread may use a `Request`; a lent request is only read, while the server keeps it.
 unsafe impl Send for dipc_request {}
-// SAFETY: as above.
+// SAFETY: any thread may use a `Request`; a lent request is only read, while the server keeps it.
 unsafe impl Sync for dipc_request {}
 
 impl dipc_request {
@@ -94,7 +94,8 @@ pub unsafe extern "C" fn dipc_request_ticket(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(request, error, |request| {
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(request.get().ticket())
     })
@@ -123,7 +124,8 @@ pub unsafe extern "C" fn dipc_request_peer(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(request, error, |request| {
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         out.set_text(request.get().peer())
     })

@@ -64,7 +64,8 @@ pub unsafe extern "C" fn dipc_request_peer_transport(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(request, error, |request| {
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         out.set_text(request.get().origin().scheme)
     })
@@ -93,7 +94,8 @@ pub unsafe extern "C" fn dipc_request_peer_address(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(request, error, |request| {
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         let text = "the client came by a transport without addresses";
         let address = request.get().origin().address;

@@ -41,7 +41,7 @@ pub unsafe extern "C" fn dipc_get_options_set_columns(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(options, error, |options| {
-        // SAFETY: the caller promises `n_names` pointers.
+        // SAFETY: the caller promises `names` holds `n_names` pointers.
         let names = unsafe { try_slice(names, n_names, "names") }?;
         // SAFETY: the caller promises that each is NULL or a string.
         let name = |name: &*const c_char| unsafe { try_str(*name, "a name of a column") };
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn dipc_get_options_set_filter(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(options, error, |options| {
-        // SAFETY: the caller promises `len` bytes.
+        // SAFETY: the caller promises `message` is readable for `len` bytes.
         let message = unsafe { try_slice(message, len, "message") }?;
         options.inner.selection.set_filter(message)
     })
@@ -175,7 +175,8 @@ pub unsafe extern "C" fn dipc_request_column(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(request, error, |request| {
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         let names = named(request);
         let name = names.get(index).ok_or_else(|| {
@@ -245,7 +246,8 @@ pub unsafe extern "C" fn dipc_request_filter(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(request, error, |request| {
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(request.get().selection().filter().unwrap_or_default())
     })

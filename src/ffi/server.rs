@@ -145,7 +145,8 @@ pub unsafe extern "C" fn dipc_server_listen(
     export!(server, error, |server| {
         // SAFETY: the caller promises `uri` is NULL or a string.
         let uri = unsafe { try_str(uri, "uri") }?;
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         // The size is checked first, so that a failed call does not leave the server listening.
         let out = out.at_least(DIPC_URI_BYTES)?;
@@ -180,7 +181,8 @@ pub unsafe extern "C" fn dipc_server_location(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(server, error, |server| {
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         let role = match role {
             DIPC_ROLE_BOTH => Role::Both,

@@ -196,7 +196,8 @@ pub unsafe extern "C" fn dipc_request_principal(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(request, error, |request| {
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         let principal = request.get().principal();
         let none = || Error::new(Status::NotFound, "no authorizer has named the client");

@@ -46,7 +46,8 @@ pub unsafe extern "C" fn dipc_server_listen_fd(
     export!(server, error, |server| {
         // SAFETY: the caller promises `scheme` is NULL or a string.
         let scheme = unsafe { try_str(scheme, "scheme") }?;
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         // The size is checked first, so that a failed call does not leave the server listening.
         let out = out.at_least(DIPC_URI_BYTES)?;

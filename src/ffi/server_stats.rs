@@ -193,7 +193,8 @@ impl StatsOut {
         unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(stats).cast(), out, known) };
         // SAFETY: `known <= size`, of which all bytes are writable.
         let rest = unsafe { out.add(known) };
-        // SAFETY: as above.
+        // SAFETY: `new`'s caller promised that `size` bytes are writable, of which these are the
+        // last.
         unsafe { rest.write_bytes(0, self.size - known) };
     }
 }
@@ -321,7 +322,8 @@ pub unsafe extern "C" fn dipc_server_stats_text(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(server, error, |server| {
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         out.set_text(&server.inner.stats_text())
     })

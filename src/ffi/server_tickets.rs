@@ -127,7 +127,8 @@ pub unsafe extern "C" fn dipc_server_publish(
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
         // SAFETY: the caller promises `schema` is NULL or initialised and used by nobody else.
         let schema = unsafe { schema.as_mut() }.ok_or_else(|| null_argument("schema"))?;
-        // SAFETY: the caller promises the same of `batches`.
+        // SAFETY: the caller promises `batches` holds `n_batches` arrays, initialised and used by
+        // nobody else.
         let batches = unsafe { try_mut_slice(batches, n_batches, "batches") }?;
         put_table(&server.inner, ticket, false, schema, batches)
     })
@@ -163,7 +164,8 @@ pub unsafe extern "C" fn dipc_server_replace(
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
         // SAFETY: the caller promises `schema` is NULL or initialised and used by nobody else.
         let schema = unsafe { schema.as_mut() }.ok_or_else(|| null_argument("schema"))?;
-        // SAFETY: the caller promises the same of `batches`.
+        // SAFETY: the caller promises `batches` holds `n_batches` arrays, initialised and used by
+        // nobody else.
         let batches = unsafe { try_mut_slice(batches, n_batches, "batches") }?;
         put_table(&server.inner, ticket, true, schema, batches)
     })
@@ -185,9 +187,11 @@ fn put_table(
             "batch {index} is released"
         )));
     }
-    // SAFETY: the references prove that they are initialised and used by nobody else.
+    // SAFETY: the reference proves that it is initialised and used by nobody else; the callers of
+    // both exports promise that it follows Arrow's interface.
     let owned_schema = unsafe { OwnedSchema::take(schema) };
-    // SAFETY: as above.
+    // SAFETY: the references prove that they are initialised and used by nobody else; the callers
+    // of both exports promise that they follow Arrow's interface.
     let owned = batches
         .iter_mut()
         .map(|batch| unsafe { OwnedDeviceArray::take(batch) })
@@ -285,7 +289,8 @@ pub unsafe extern "C" fn dipc_server_ticket(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(server, error, |server| {
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         let tickets = server.inner.tickets();
         let ticket = tickets.get(index).ok_or_else(|| {

@@ -87,7 +87,8 @@ pub unsafe extern "C" fn dipc_stream_metadata(
     export!(error, || {
         // SAFETY: the caller promises `stream` is NULL or initialised.
         let stream = unsafe { stream.as_ref() }.ok_or_else(|| null_argument("stream"))?;
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         // SAFETY: the caller promises a stream that follows Arrow's interface, whose callbacks are
         // not running.
@@ -209,7 +210,8 @@ pub unsafe extern "C" fn dipc_stream_to_host(
         }
         // Everything that can fail comes before the move.
         transfer::ensure_movable(source.device_type, Target::Host)?;
-        // SAFETY: the reference proves that it is initialised and used by nobody else.
+        // SAFETY: the reference proves that it is initialised and used by nobody else; the caller
+        // promises that it follows Arrow's interface.
         let owned = unsafe { OwnedDeviceStream::take(source) };
         out.set(transfer::to_host(owned)?.into_raw());
         Ok(())
@@ -262,7 +264,8 @@ pub unsafe extern "C" fn dipc_stream_to_device(
         };
         // Everything that can fail comes before the move.
         transfer::ensure_movable(source.device_type, target)?;
-        // SAFETY: the reference proves that it is initialised and used by nobody else.
+        // SAFETY: the reference proves that it is initialised and used by nobody else; the caller
+        // promises that it follows Arrow's interface.
         let owned = unsafe { OwnedDeviceStream::take(source) };
         out.set(transfer::to_target(owned, target)?.into_raw());
         Ok(())
@@ -296,7 +299,8 @@ pub unsafe extern "C" fn dipc_stream_from_host(
         if source.is_released() {
             return Err(Error::invalid_argument("source is released"));
         }
-        // SAFETY: the reference proves that it is initialised and used by nobody else.
+        // SAFETY: the reference proves that it is initialised and used by nobody else; the caller
+        // promises that it follows Arrow's interface.
         let owned = unsafe { OwnedStream::take(source) };
         out.set(stream::to_device(owned).into_raw());
         Ok(())
@@ -310,7 +314,8 @@ pub unsafe extern "C" fn dipc_stream_from_host(
 /// `stream` follows its C stream interface, and none of its callbacks runs while the result is in
 /// use.
 pub(super) unsafe fn fetched<'a, S: CStream>(stream: *const S) -> Result<&'a mut Stream> {
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller promises a stream that follows its interface, and that none of its
+    // callbacks runs while the result is in use.
     let reader: &mut dyn ArrayReader = unsafe { stream::reader(stream) }?;
     reader
         .as_any()

@@ -14,7 +14,8 @@ pub(super) unsafe fn try_str<'a>(text: *const c_char, name: &str) -> Result<&'a 
     if text.is_null() {
         return Err(null_argument(name));
     }
-    // SAFETY: it is not NULL, and the caller promises the rest.
+    // SAFETY: it is not NULL; the caller promises a NUL-terminated string that nobody writes to for
+    // 'a.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str()
         .map_err(|_| Error::invalid_argument(format!("{name} is not UTF-8")))
@@ -30,7 +31,8 @@ pub(super) unsafe fn try_bytes<'a>(
     len_bytes: usize,
     name: &str,
 ) -> Result<&'a [u8]> {
-    // SAFETY: the caller promises what `try_slice` asks.
+    // SAFETY: the caller promises that `data` is readable for `len_bytes`, and that nobody writes
+    // to it for 'a. Bytes have no alignment.
     unsafe { try_slice(data, len_bytes, name) }
 }
 
@@ -54,7 +56,8 @@ pub(super) unsafe fn try_slice<'a, T>(data: *const T, len: usize, name: &str) ->
             "{name}: no memory has {len} elements"
         )));
     }
-    // SAFETY: it is not NULL, its size was checked, and the caller promises the rest.
+    // SAFETY: it is not NULL and its size was checked; the caller promises that it is aligned and
+    // readable for `len` elements, and that nobody writes to it for 'a.
     Ok(unsafe { std::slice::from_raw_parts(data, len) })
 }
 
@@ -68,7 +71,7 @@ pub(super) unsafe fn try_strs<'a>(
     uris: *const *const c_char,
     n_uris: usize,
 ) -> Result<Vec<&'a str>> {
-    // SAFETY: the caller promises `n_uris` pointers.
+    // SAFETY: the caller promises `uris` holds `n_uris` pointers.
     let uris = unsafe { try_slice(uris, n_uris, "uris") }?;
     // SAFETY: the caller promises that each is NULL or a string.
     uris.iter()
@@ -89,10 +92,11 @@ pub(super) unsafe fn try_mut_slice<'a, T>(
     if len == 0 {
         return Ok(&mut []);
     }
-    // SAFETY: the caller promises the conditions of `try_slice`, whose result only proves its
-    // checks.
+    // SAFETY: the caller promises that `data` is aligned and readable for `len` elements, and that
+    // nobody else uses it; the result only proves the checks.
     unsafe { try_slice(data.cast_const(), len, name) }?;
-    // SAFETY: it is not NULL and its size is possible, checked above; the caller promises the rest.
+    // SAFETY: it is not NULL and its size is possible, checked above; the caller promises that it
+    // is aligned, readable and writable for `len` elements, and used by nobody else for 'a.
     Ok(unsafe { std::slice::from_raw_parts_mut(data, len) })
 }
 
@@ -155,7 +159,7 @@ impl<'a> TextOut<'a> {
         if nul {
             // SAFETY: `bytes.len() < needed <= size` bytes are writable.
             let end = unsafe { self.buffer.add(bytes.len()) };
-            // SAFETY: as above.
+            // SAFETY: `end` is one of the `size` writable bytes, since `bytes.len() < size`.
             unsafe { end.write(0) };
         }
         Ok(())

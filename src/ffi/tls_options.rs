@@ -210,7 +210,8 @@ pub unsafe extern "C" fn dipc_request_peer_certificate(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(request, error, |request| {
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
         let certificate = request.get().origin().certificate.as_ref();
         let certificate = certificate

@@ -51,7 +51,8 @@ pub struct GivenSocket {
 pub fn take() -> Result<(Manager, Vec<GivenSocket>)> {
     let [pid, fds, names, notify] = VARIABLES.map(env::var_os);
     for name in VARIABLES {
-        // SAFETY: no other thread reads the environment, for there is none.
+        // SAFETY: no other thread reads the environment, since `serve::run` calls this before it
+        // starts one.
         unsafe { env::remove_var(name) };
     }
     let told = notify.and_then(|address| match reach(&address) {

@@ -32,7 +32,8 @@ pub(crate) unsafe extern "C" fn bind(
         return ADBC_STATUS_NOT_IMPLEMENTED;
     };
     // A panic about an array that is none must not leave a function of C.
-    // SAFETY: the caller promises both.
+    // SAFETY: the caller promises that `values` and `schema` are NULL, or an array that is the
+    // driver's from now on and its schema.
     let batch = catch_unwind(AssertUnwindSafe(|| unsafe { taken(values, schema) }));
     let batch = batch.unwrap_or_else(|_| Err(invalid("what is bound is no array of Arrow")));
     match batch {
@@ -41,7 +42,7 @@ pub(crate) unsafe extern "C" fn bind(
             let reader = RecordBatchIterator::new([Ok(batch)], schema);
             let mut stream = FFI_ArrowArrayStream::new(Box::new(reader));
             // SAFETY: the stream is one, which the callee takes or which is dropped here; the
-            // caller promises the rest.
+            // caller promises a statement and an initialized error, or NULL.
             unsafe { bind_stream(statement, &mut stream, error) }
         }
         Err(refusal) => {

@@ -79,7 +79,8 @@ unsafe extern "C" fn AdbcDriverInit(
     driver: *mut c_void,
     error: *mut FFI_AdbcError,
 ) -> AdbcStatusCode {
-    // SAFETY: the caller keeps the same promises.
+    // SAFETY: the caller promises that `driver` is NULL or a driver of `version`, and `error` is
+    // NULL or an initialized error.
     unsafe { AdbcDriverDipcInit(version, driver, error) }
 }
 
@@ -102,10 +103,12 @@ macro_rules! telling {
             let Some(made) = MADE.$made else {
                 return ADBC_STATUS_NOT_IMPLEMENTED;
             };
-            // SAFETY: the function has the same contract, which the caller keeps.
+            // SAFETY: the caller, by ADBC's rules, passes initialized objects, readable arguments,
+            // writable outputs and an initialized error, or NULL.
             let status = unsafe { made($($argument),*) };
             if status == ADBC_STATUS_OK && !$out.is_null() {
-                // SAFETY: by its contract, a function that succeeds has written a stream.
+                // SAFETY: it is not NULL, and by the rules of ADBC the function, which has
+                // succeeded, wrote a stream there that is not released and has no other copy.
                 unsafe { Telling::wrap($out.cast()) };
             }
             status
@@ -204,7 +207,8 @@ impl Telling {
             release: Some(release),
             private_data: Box::into_raw(telling).cast(),
         };
-        // SAFETY: what was read may be written.
+        // SAFETY: the caller promises a stream there, so that another one may be written in its
+        // place.
         unsafe { ptr::write_unaligned(stream, outer) };
     }
 
@@ -213,10 +217,10 @@ impl Telling {
     /// `stream` is one that [`wrap`](Self::wrap) has made and that is not released, and nothing
     /// else uses it while the reference lives.
     unsafe fn of<'a>(stream: *mut Stream) -> &'a mut Self {
-        // SAFETY: the caller promises a stream.
+        // SAFETY: the caller promises a stream of `wrap` that is not released.
         let private_data = unsafe { (*stream).private_data };
-        // SAFETY: `wrap` has made it of a box, which only `release` frees. The C stream interface
-        // lets one thread at a time call a stream.
+        // SAFETY: `wrap` has made it of a box, which only `release` frees; the caller promises that
+        // nothing else uses it while the reference lives.
         unsafe { &mut *private_data.cast::<Self>() }
     }
 
@@ -246,7 +250,8 @@ impl Drop for Telling {
 }
 
 unsafe extern "C" fn get_schema(stream: *mut Stream, out: *mut c_void) -> c_int {
-    // SAFETY: the callback belongs to a stream of `wrap`, which its caller has not released.
+    // SAFETY: the callback belongs to a stream of `wrap`; by the C stream interface its caller has
+    // not released it, and makes one call at a time.
     let telling = unsafe { Telling::of(stream) };
     match telling.inner.get_schema {
         // SAFETY: the inner stream is not released, and the caller promises room for a schema.
@@ -256,7 +261,8 @@ unsafe extern "C" fn get_schema(stream: *mut Stream, out: *mut c_void) -> c_int 
 }
 
 unsafe extern "C" fn get_next(stream: *mut Stream, out: *mut c_void) -> c_int {
-    // SAFETY: as in `get_schema`.
+    // SAFETY: the callback belongs to a stream of `wrap`; by the C stream interface its caller has
+    // not released it, and makes one call at a time.
     let telling = unsafe { Telling::of(stream) };
     telling.error = None;
     LAST.set(None);
@@ -269,7 +275,8 @@ unsafe extern "C" fn get_next(stream: *mut Stream, out: *mut c_void) -> c_int {
 }
 
 unsafe extern "C" fn get_last_error(stream: *mut Stream) -> *const c_char {
-    // SAFETY: as in `get_schema`.
+    // SAFETY: the callback belongs to a stream of `wrap`; by the C stream interface its caller has
+    // not released it, and makes one call at a time.
     let telling = unsafe { Telling::of(stream) };
     match (&telling.error, telling.inner.get_last_error) {
         (Some((_, error)), _) => error.message,
@@ -304,7 +311,8 @@ unsafe extern "C" fn error_from_array_stream(
     if !of.is_some_and(|of| ptr::fn_addr_eq(of, release as unsafe extern "C" fn(*mut Stream))) {
         return ptr::null();
     }
-    // SAFETY: a stream with this callback is one of `wrap`, and not released.
+    // SAFETY: a stream with this callback is one of `wrap`, and not released; the caller promises
+    // that nothing else uses it during the call.
     let telling = unsafe { Telling::of(stream.cast()) };
     let Some((code, error)) = &mut telling.error else {
         return ptr::null();

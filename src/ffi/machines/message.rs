@@ -53,13 +53,13 @@ impl MessageOut<'_> {
         Ok(Self {
             // SAFETY: the caller promises that it is NULL or writable.
             class: unsafe { try_out(class, "out_class") }?,
-            // SAFETY: as above.
+            // SAFETY: the caller promises that it is NULL or writable.
             tag: unsafe { try_out(tag, "out_tag") }?,
-            // SAFETY: as above.
+            // SAFETY: the caller promises that it is NULL or writable.
             parts: unsafe { try_out(parts, "out_parts") }?,
-            // SAFETY: as above.
+            // SAFETY: the caller promises that it is NULL or writable.
             lens: unsafe { try_out(lens, "out_lens_bytes") }?,
-            // SAFETY: as above.
+            // SAFETY: the caller promises that it is NULL or writable.
             count: unsafe { try_out(count, "out_n_parts") }?,
         })
     }

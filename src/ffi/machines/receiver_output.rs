@@ -208,9 +208,9 @@ pub unsafe extern "C" fn dipc_receiver_poll_expected(
     export!(receiver, error, |receiver| {
         // SAFETY: the caller promises `out_sequence` is NULL or writable.
         let out_sequence = unsafe { try_out(out_sequence, "out_sequence") }?;
-        // SAFETY: the same for `out_packed_bytes`.
+        // SAFETY: the caller promises `out_packed_bytes` is NULL or writable.
         let out_packed = unsafe { try_out(out_packed_bytes, "out_packed_bytes") }?;
-        // SAFETY: the same for `out_list_bytes`.
+        // SAFETY: the caller promises `out_list_bytes` is NULL or writable.
         let out_list = unsafe { try_out(out_list_bytes, "out_list_bytes") }?;
         let Some(expected) = receiver.inner.poll_expected() else {
             return Ok(Polled::Nothing);

@@ -42,7 +42,8 @@ pub unsafe extern "C" fn dipc_sender_ticket(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(sender, error, |sender| {
-        // SAFETY: the caller promises both are NULL or writable.
+        // SAFETY: the caller promises `buffer` is NULL or writable for `size_bytes`, and
+        // `out_len_bytes` is NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
         out.set_bytes(&sender.request()?.ticket)
     })

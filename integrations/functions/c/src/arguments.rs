@@ -19,7 +19,7 @@ pub fn invalid(text: impl Into<String>) -> Failure {
 ///
 /// `handle` is NULL or live for `'a`, and nobody writes to it.
 pub unsafe fn shared<'a, T>(handle: *const T, name: &str) -> Result<&'a T> {
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller promises that `handle` is NULL, or live for `'a` and written to by nobody.
     unsafe { handle.as_ref() }.ok_or_else(|| null(name))
 }
 
@@ -29,7 +29,7 @@ pub unsafe fn shared<'a, T>(handle: *const T, name: &str) -> Result<&'a T> {
 ///
 /// `handle` is NULL, or live for `'a` and used by nobody else.
 pub unsafe fn exclusive<'a, T>(handle: *mut T, name: &str) -> Result<&'a mut T> {
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller promises that `handle` is NULL, or live for `'a` and used by nobody else.
     unsafe { handle.as_mut() }.ok_or_else(|| null(name))
 }
 
@@ -48,7 +48,8 @@ pub unsafe fn bytes<'a>(bytes: *const u8, length: usize, name: &str) -> Result<&
     if isize::try_from(length).is_err() {
         return Err(invalid(format!("{name}: no memory has {length} bytes")));
     }
-    // SAFETY: it is not NULL, the length is possible, and the caller promises the rest.
+    // SAFETY: it is not NULL and the length is possible, both checked above; the caller promises
+    // `length` bytes that are readable for `'a`.
     Ok(unsafe { std::slice::from_raw_parts(bytes, length) })
 }
 
@@ -58,7 +59,8 @@ pub unsafe fn bytes<'a>(bytes: *const u8, length: usize, name: &str) -> Result<&
 ///
 /// `bytes` is NULL or readable for 32 bytes.
 pub unsafe fn thirty_two(bytes: *const u8, name: &str) -> Result<[u8; 32]> {
-    // SAFETY: the caller promises it; an array of bytes has no alignment.
+    // SAFETY: the caller promises that `bytes` is NULL or readable for 32 bytes; an array of bytes
+    // has no alignment.
     unsafe { shared(bytes.cast::<[u8; 32]>(), name) }.copied()
 }
 
@@ -71,7 +73,8 @@ pub unsafe fn c_str<'a>(text: *const c_char, name: &str) -> Result<&'a CStr> {
     if text.is_null() {
         return Err(null(name));
     }
-    // SAFETY: it is not NULL, and the caller promises the rest.
+    // SAFETY: it is not NULL, checked above; the caller promises that it is NUL-terminated for
+    // `'a`.
     Ok(unsafe { CStr::from_ptr(text) })
 }
 
@@ -81,7 +84,7 @@ pub unsafe fn c_str<'a>(text: *const c_char, name: &str) -> Result<&'a CStr> {
 ///
 /// As [`c_str`].
 pub unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str> {
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller promises that `text` is NULL, or NUL-terminated for `'a`.
     let text = unsafe { c_str(text, name) }?;
     text.to_str()
         .map_err(|_| invalid(format!("{name} is not UTF-8")))

@@ -73,17 +73,19 @@ impl Headers {
     ///
     /// `headers` is NULL or live.
     pub unsafe fn copy_of(headers: *const dipc_headers) -> Result<Self> {
-        // SAFETY: the functions belong together.
+        // SAFETY: dipc_headers_new() makes the handle that dipc_headers_free() frees.
         let copy =
             unsafe { Self::new(|out, error| dipc_headers_new(out, error), dipc_headers_free) }?;
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises that `headers` is NULL or live.
         let count = unsafe { dipc_headers_count(headers) };
         for index in 0..count {
-            // SAFETY: the caller promises live headers, and `read` a buffer of the size.
+            // SAFETY: the caller promises that `headers` is NULL or live; `read` gives a buffer of
+            // `size` bytes and a place for the length.
             let key = read(|buffer, size, length, error| unsafe {
                 dipc_headers_key(headers, index, buffer.cast(), size, length, error)
             })?;
-            // SAFETY: as above.
+            // SAFETY: the caller promises that `headers` is NULL or live; `read` gives a buffer of
+            // `size` bytes and a place for the length.
             let value = read(|buffer, size, length, error| unsafe {
                 dipc_headers_value(headers, index, buffer, size, length, error)
             })?;
@@ -116,7 +118,8 @@ pub fn key(name: &str) -> CString {
 ///
 /// `headers` is NULL, or live and used by nobody else.
 pub unsafe fn add(headers: *mut dipc_headers, key: &CStr, value: &[u8]) -> Result<()> {
-    // SAFETY: the caller promises the headers; key and value live during the call.
+    // SAFETY: the caller promises that `headers` is NULL, or live and used by nobody else; key and
+    // value live during the call.
     call(|error| unsafe {
         dipc_headers_add(headers, key.as_ptr(), value.as_ptr(), value.len(), error)
     })
@@ -126,9 +129,9 @@ pub unsafe fn add(headers: *mut dipc_headers, key: &CStr, value: &[u8]) -> Resul
 #[derive(Clone, Copy)]
 pub struct Request(*const dipc_request);
 
-// SAFETY: several threads may use a const handle at once.
+// SAFETY: libdipc lets any thread call the const functions of a request, several at once.
 unsafe impl Send for Request {}
-// SAFETY: as above.
+// SAFETY: libdipc lets any thread call the const functions of a request, several at once.
 unsafe impl Sync for Request {}
 
 impl Request {
@@ -169,7 +172,7 @@ impl Request {
         let mut gone = -1;
         // SAFETY: `new`'s caller promised a live request; the place is writable.
         call(|error| unsafe { dipc_request_cancel_fd(self.0, &raw mut gone, error) })?;
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises that `fd` is open during the call.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         // SAFETY: the descriptor is the request's, which is live.
         let gone = unsafe { BorrowedFd::borrow_raw(gone) };
@@ -191,7 +194,8 @@ impl Request {
     }
 
     pub fn headers(self) -> Result<Headers> {
-        // SAFETY: `new`'s caller promised a live request; the functions belong together.
+        // SAFETY: `new`'s caller promised a live request; dipc_request_headers() makes the handle
+        // that dipc_headers_free() frees.
         unsafe {
             Headers::new(
                 |out, error| dipc_request_headers(self.0, out, error),
@@ -260,7 +264,7 @@ pub unsafe fn get_options(
 ) -> Result<Given<dipc_get_options>> {
     let given = match options.is_null() {
         false => Given::Caller(options),
-        // SAFETY: the functions belong together.
+        // SAFETY: dipc_get_options_new() makes the handle that dipc_get_options_free() frees.
         true => Given::New(unsafe {
             Owned::new(
                 |out, error| dipc_get_options_new(out, error),
@@ -268,7 +272,8 @@ pub unsafe fn get_options(
             )
         }?),
     };
-    // SAFETY: the options are live: the caller promises it, or they are new.
+    // SAFETY: the options are live and used by nobody else: the caller promises it of its own, and
+    // others are new here.
     call(|error| unsafe { dipc_get_options_set_headers(given.as_ptr(), headers.as_ptr(), error) })?;
     Ok(given)
 }
@@ -288,7 +293,7 @@ pub unsafe fn put_options(
 ) -> Result<Given<dipc_put_options>> {
     let given = match options.is_null() {
         false => Given::Caller(options),
-        // SAFETY: the functions belong together.
+        // SAFETY: dipc_put_options_new() makes the handle that dipc_put_options_free() frees.
         true => Given::New(unsafe {
             Owned::new(
                 |out, error| dipc_put_options_new(out, error),
@@ -296,7 +301,8 @@ pub unsafe fn put_options(
             )
         }?),
     };
-    // SAFETY: the options are live: the caller promises it, or they are new.
+    // SAFETY: the options are live and used by nobody else: the caller promises it of its own, and
+    // others are new here.
     call(|error| unsafe { dipc_put_options_set_headers(given.as_ptr(), headers.as_ptr(), error) })?;
     Ok(given)
 }
@@ -344,7 +350,8 @@ impl Server {
             n_uris,
             cancel,
         } = self;
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises handles that are NULL or live, `n_uris` strings, and an `out`
+        // that is NULL or writable; the ticket's bytes are borrowed for the call.
         call(|error| unsafe {
             dipc_client_get(
                 client, uris, n_uris, ticket, length, options, cancel, out, error,
@@ -370,7 +377,8 @@ impl Server {
             n_uris,
             cancel,
         } = self;
-        // SAFETY: the caller promises the pointers; the functions belong together.
+        // SAFETY: the caller promises handles that are NULL or live, and `n_uris` strings; the
+        // ticket is borrowed. dipc_pending_free() frees what dipc_client_start() makes.
         let pending = unsafe {
             Owned::new(
                 |out, error| {
@@ -384,9 +392,11 @@ impl Server {
         let pending = pending.as_ptr();
         let mut out = ArrowDeviceArrayStream::released();
         let mut fd = -1;
-        // SAFETY: the request is live, and so are the places.
+        // SAFETY: the pending request is live until this function returns, and so is the place for
+        // `fd`.
         call(|error| unsafe { dipc_pending_fd(pending, &raw mut fd, error) })?;
-        // SAFETY: as above.
+        // SAFETY: the pending request is live until this function returns, and so is the place for
+        // `out`.
         while !tried(|error| unsafe { dipc_pending_try_stream(pending, &raw mut out, error) })? {
             // SAFETY: the descriptor is the pending request's, which is live.
             unsafe { request.wait(fd) }?;
@@ -414,7 +424,8 @@ impl Server {
             n_uris,
             cancel,
         } = self;
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises handles that are NULL or live, `n_uris` strings, and its own
+        // stream as the source and a writable `out`, or NULL; the descriptor is borrowed.
         call(|error| unsafe {
             dipc_client_put(
                 client, uris, n_uris, descriptor, length, options, cancel, source, out, error,
@@ -441,7 +452,8 @@ impl Server {
             cancel,
         } = self;
         let none = std::ptr::null();
-        // SAFETY: the caller promises it; a descriptor of no bytes may be NULL.
+        // SAFETY: the caller promises handles that are NULL or live, `n_uris` strings, and a schema
+        // of Arrow's and writable outputs, or NULL; a descriptor of no bytes may be NULL.
         call(|error| unsafe {
             dipc_client_exchange(
                 client,
@@ -468,7 +480,8 @@ impl Server {
     /// The pointers are what dipc_client_put() takes.
     pub unsafe fn put_all(self, mut table: Stream, options: *const dipc_put_options) -> Result<()> {
         let source = table.as_mut_ptr();
-        // SAFETY: the caller promises the pointers; the functions belong together.
+        // SAFETY: the caller promises handles that are NULL or live, and `n_uris` strings; the
+        // source is this function's own. dipc_put_free() frees what dipc_client_put() makes.
         let put = unsafe {
             Owned::new(
                 |out, error| match self.put(b"", options, source, out) {

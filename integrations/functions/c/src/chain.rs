@@ -25,14 +25,16 @@ pub struct Place {
     peers: Owned<dipc_client>,
 }
 
-// SAFETY: any thread may use and free a client, several at once.
+// SAFETY: libdipc lets any thread use and free a client, several at once; a `Service` is Send and
+// Sync by itself.
 unsafe impl Send for Place {}
-// SAFETY: as above.
+// SAFETY: libdipc lets any thread use and free a client, several at once; a `Service` is Send and
+// Sync by itself.
 unsafe impl Sync for Place {}
 
 impl Place {
     pub fn new(service: Service) -> Result<Self> {
-        // SAFETY: the functions belong together.
+        // SAFETY: dipc_client_options_new() makes the handle that dipc_client_options_free() frees.
         let options = unsafe {
             Owned::new(
                 |out, error| dipc_client_options_new(out, error),
@@ -45,7 +47,8 @@ impl Place {
         call(|error| unsafe {
             dipc_client_options_set_max_idle(options.as_ptr(), idle.max(8), error)
         })?;
-        // SAFETY: the options are live; the functions belong together.
+        // SAFETY: the options are live; dipc_client_new() makes the handle that dipc_client_free()
+        // frees.
         let peers = unsafe {
             Owned::new(
                 |out, error| dipc_client_new(options.as_ptr(), out, error),
@@ -164,15 +167,17 @@ where
         let pointer = options.as_ptr();
         // SAFETY: the options are live, and this function's own.
         call(|error| unsafe { dipc_get_options_set_deadline_ns(pointer, deadline, error) })?;
-        // SAFETY: as above.
+        // SAFETY: the options are live, and this function's own.
         call(|error| unsafe { dipc_get_options_set_stall_timeout_ns(pointer, stall, error) })?;
-        // SAFETY: the options are live, and so are the strings of the server.
+        // SAFETY: the options, the client of `self.place` and the strings of `uris` live until this
+        // function returns.
         let get = || unsafe { server.get_for(self.request, descriptor, pointer) };
         let got = get();
         if !is(&got, DIPC_ERR_NOT_FOUND) {
             return Table::new(got?);
         }
-        // SAFETY: the headers, the client and the strings are live.
+        // SAFETY: the headers, the client of `self.place` and the strings of `uris` live until this
+        // function returns.
         unsafe { self.send(message, server, headers) }?;
         Table::new(get()?)
     }
@@ -192,9 +197,10 @@ where
         let pointer = options.as_ptr();
         // SAFETY: the options are live, and this function's own.
         call(|error| unsafe { dipc_put_options_set_deadline_ns(pointer, deadline, error) })?;
-        // SAFETY: as above.
+        // SAFETY: the options are live, and this function's own.
         call(|error| unsafe { dipc_put_options_set_stall_timeout_ns(pointer, stall, error) })?;
-        // SAFETY: the caller promises the server's pointers; the others are live.
+        // SAFETY: the caller promises live pointers in `server`; the options and the headers live
+        // until the call returns.
         unsafe { message.module.send(server, pointer, headers.as_ptr()) }
     }
 

@@ -88,7 +88,8 @@ impl Failure {
     pub unsafe fn report(self, error: *mut *mut dipc_error) -> dipc_status {
         let code = self.code();
         match self {
-            // SAFETY: the text is NUL-terminated, and the caller promises the rest.
+            // SAFETY: the text is NUL-terminated, and the caller promises that `error` is NULL or
+            // writable.
             Self::Here(said) => unsafe { dipc_error_new(said.code, said.c_text().as_ptr(), error) },
             Self::There(given) if !error.is_null() => {
                 let pointer = given.0.as_ptr();
@@ -167,7 +168,7 @@ pub fn tried(function: impl FnOnce(*mut *mut dipc_error) -> dipc_status) -> Resu
 pub unsafe fn guard(error: *mut *mut dipc_error, body: impl FnOnce() -> Result<()>) -> dipc_status {
     match caught(body) {
         Ok(()) => DIPC_OK,
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises that `error` is NULL or writable.
         Err(failure) => unsafe { failure.report(error) },
     }
 }
@@ -180,7 +181,8 @@ pub unsafe fn guard(error: *mut *mut dipc_error, body: impl FnOnce() -> Result<(
 pub unsafe fn guard_free<T>(handle: *mut T) {
     let _ = caught(|| {
         if !handle.is_null() {
-            // SAFETY: the caller promises it.
+            // SAFETY: it is not NULL; the caller promises that it came from `Box::into_raw` and is
+            // not used any more.
             drop(unsafe { Box::from_raw(handle) });
         }
         Ok(())

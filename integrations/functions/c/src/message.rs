@@ -148,7 +148,8 @@ pub unsafe extern "C" fn dipc_function_get(
             n_uris,
             cancel,
         };
-        // SAFETY: the caller promises the other pointers.
+        // SAFETY: the caller promises handles that are NULL or live, options that nobody else uses,
+        // `n_uris` strings, and an `out` that is NULL or writable.
         unsafe { message.get(server, ticket, false, options, headers, out) }
     };
     // SAFETY: the caller promises `error` is NULL or writable.
@@ -195,7 +196,8 @@ pub unsafe extern "C" fn dipc_function_run(
             n_uris,
             cancel,
         };
-        // SAFETY: the caller promises the other pointers.
+        // SAFETY: the caller promises handles that are NULL or live, options that nobody else uses,
+        // `n_uris` strings, and an `out` that is NULL or writable.
         unsafe { message.get(server, b"", true, options, headers, out) }
     };
     // SAFETY: the caller promises `error` is NULL or writable.
@@ -253,13 +255,14 @@ pub unsafe extern "C" fn dipc_function_put(
             n_uris,
             cancel,
         };
-        // SAFETY: the caller promises live headers.
+        // SAFETY: the caller promises `headers` is NULL or live.
         let asking = unsafe { message.asking(headers, false) }?;
         // SAFETY: the caller promises options that are NULL, or live and exclusive.
         let options = unsafe { put_options(options, &asking) }?;
-        // SAFETY: the caller promises the pointers. Where the put fails the source is still there.
+        // SAFETY: the caller promises handles that are NULL or live, `n_uris` strings, and its own
+        // stream and a writable `out`, or NULL. Where the put fails the source is still there.
         let put = || unsafe { server.put(descriptor, options.as_ptr(), source, out) };
-        // SAFETY: the caller promises the pointers.
+        // SAFETY: the caller promises handles that are NULL or live, and `n_uris` strings.
         unsafe { message.sending(server, headers, put) }
     };
     // SAFETY: the caller promises `error` is NULL or writable.
@@ -319,14 +322,15 @@ pub unsafe extern "C" fn dipc_function_exchange(
             n_uris,
             cancel,
         };
-        // SAFETY: the caller promises live headers.
+        // SAFETY: the caller promises `headers` is NULL or live.
         let asking = unsafe { message.asking(headers, false) }?;
         // SAFETY: the caller promises options that are NULL, or live and exclusive.
         let options = unsafe { put_options(options, &asking) }?;
         let options = (options.as_ptr().cast_const(), answer_options);
-        // SAFETY: the caller promises the pointers.
+        // SAFETY: the caller promises handles that are NULL or live, `n_uris` strings, a schema of
+        // Arrow's or NULL, and outputs that are NULL or writable; `options` is live here.
         let exchange = || unsafe { server.exchange(options, (schema, device_type), out, answers) };
-        // SAFETY: the caller promises the pointers.
+        // SAFETY: the caller promises handles that are NULL or live, and `n_uris` strings.
         unsafe { message.sending(server, headers, exchange) }
     };
     // SAFETY: the caller promises `error` is NULL or writable.
@@ -342,14 +346,14 @@ impl dipc_function_message {
             true => Ask::Alone(self.call.clone()),
             false => Ask::Call(self.call.clone()),
         };
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises that `headers` is NULL, or live and used by nobody else.
         unsafe { add(headers, &key(NEEDS), HEADER.as_bytes()) }?;
-        // SAFETY: as above.
+        // SAFETY: the caller promises that `headers` is NULL, or live and used by nobody else.
         unsafe { add(headers, &key(HEADER), ask.header().as_bytes()) }?;
         if self.call.arguments.is_empty() {
             return Ok(());
         }
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises that `headers` is NULL, or live and used by nobody else.
         unsafe { add(headers, &key(ARGUMENTS), &self.call.arguments) }
     }
 
@@ -363,7 +367,7 @@ impl dipc_function_message {
         headers: *const dipc_headers,
         alone: bool,
     ) -> Result<Headers> {
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises that `headers` is NULL or live.
         let asking = unsafe { Headers::copy_of(headers) }?;
         // SAFETY: the copy is live, and this function's own.
         unsafe { self.add_to(asking.as_ptr(), alone) }?;
@@ -382,13 +386,14 @@ impl dipc_function_message {
         headers: *const dipc_headers,
         out: *mut ArrowDeviceArrayStream,
     ) -> Result<()> {
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises that `headers` is NULL or live.
         let asking = unsafe { self.asking(headers, alone) }?;
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises that `options` is NULL, or live and used by nobody else.
         let options = unsafe { get_options(options, &asking) }?;
-        // SAFETY: the caller promises it.
+        // SAFETY: the options live until the call returns. The caller promises handles that are
+        // NULL or live, `n_uris` strings, and an `out` that is NULL or writable.
         let get = || unsafe { server.get(ticket, options.as_ptr(), out) };
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises handles that are NULL or live, and `n_uris` strings.
         unsafe { self.sending(server, headers, get) }
     }
 
@@ -408,7 +413,8 @@ impl dipc_function_message {
         if !is(&sent, DIPC_ERR_NOT_FOUND) {
             return sent;
         }
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises handles that are NULL or live, and `n_uris` strings; NULL
+        // stands for new options.
         unsafe { self.module.send(server, std::ptr::null_mut(), headers) }?;
         send()
     }
@@ -423,6 +429,7 @@ impl dipc_function_message {
 /// `message` is NULL, or came from dipc_function_message_new() and is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_function_message_free(message: *mut dipc_function_message) {
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller promises that `message` is NULL, or came from dipc_function_message_new()
+    // and is not used any more.
     unsafe { guard_free(message) };
 }

@@ -166,7 +166,8 @@ pub unsafe extern "C" fn dipc_function_send_module(
             n_uris,
             cancel,
         };
-        // SAFETY: the caller promises the other pointers.
+        // SAFETY: the caller promises handles that are NULL or live, options that nobody else uses,
+        // and `n_uris` strings.
         unsafe { module.send(server, options, headers) }
     };
     // SAFETY: the caller promises `error` is NULL or writable.
@@ -192,20 +193,21 @@ impl dipc_function_module {
         options: *mut dipc_put_options,
         headers: *const dipc_headers,
     ) -> Result<()> {
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises that `headers` is NULL or live.
         let headers = unsafe { Headers::copy_of(headers) }?;
         let ask = Ask::Module(self.hash).header();
         // SAFETY: the headers are live, and this function's own.
         unsafe { add(headers.as_ptr(), &key(NEEDS), HEADER.as_bytes()) }?;
-        // SAFETY: as above.
+        // SAFETY: the headers are live, and this function's own.
         unsafe { add(headers.as_ptr(), &key(HEADER), ask.as_bytes()) }?;
         if let Some(signature) = &self.signature {
-            // SAFETY: as above.
+            // SAFETY: the headers are live, and this function's own.
             unsafe { add(headers.as_ptr(), &key(SIGNATURE), signature) }?;
         }
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises that `options` is NULL, or live and used by nobody else.
         let options = unsafe { put_options(options, &headers) }?;
-        // SAFETY: the caller promises it.
+        // SAFETY: the options live until the call returns. The caller promises a client and a token
+        // that are NULL or live, and `n_uris` strings.
         let sent = unsafe { server.put_all(self.table()?, options.as_ptr()) };
         match is(&sent, DIPC_ERR_ALREADY_EXISTS) {
             true => Ok(()),
@@ -232,6 +234,7 @@ impl dipc_function_module {
 /// `module` is NULL, or came from dipc_function_module_new() and is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_function_module_free(module: *mut dipc_function_module) {
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller promises that `module` is NULL, or came from dipc_function_module_new()
+    // and is not used any more.
     unsafe { guard_free(module) };
 }

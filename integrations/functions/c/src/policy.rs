@@ -112,7 +112,8 @@ pub unsafe extern "C" fn dipc_functions_policy_allow_module(
     // SAFETY: the caller promises `hash` is NULL or 32 bytes.
     let hash = || unsafe { thirty_two(hash, "hash") };
     let change = |policy: Policy| Ok(policy.allow_module(Hash(hash()?)));
-    // SAFETY: the caller promises what `changing` asks.
+    // SAFETY: the caller promises `policy` is NULL, or live and exclusive, and `error` is NULL or
+    // writable.
     unsafe { changing(policy, error, change) }
 }
 
@@ -139,7 +140,8 @@ pub unsafe extern "C" fn dipc_functions_policy_allow_key(
         let allowed = policy.allow_key(&key()?);
         allowed.map_err(|_| invalid("the 32 bytes of key are no public key of Ed25519"))
     };
-    // SAFETY: the caller promises what `changing` asks.
+    // SAFETY: the caller promises `policy` is NULL, or live and exclusive, and `error` is NULL or
+    // writable.
     unsafe { changing(policy, error, change) }
 }
 
@@ -157,7 +159,8 @@ pub unsafe extern "C" fn dipc_functions_policy_allow_any_module(
     policy: *mut dipc_functions_policy,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    // SAFETY: the caller promises what `changing` asks.
+    // SAFETY: the caller promises `policy` is NULL, or live and exclusive, and `error` is NULL or
+    // writable.
     unsafe { changing(policy, error, |policy| Ok(policy.allow_any_module())) }
 }
 
@@ -183,7 +186,8 @@ pub unsafe extern "C" fn dipc_functions_policy_allow_principal(
     // SAFETY: the caller promises `principal` is NULL or NUL-terminated.
     let principal = || unsafe { text(principal, "principal") };
     let change = |policy: Policy| Ok(policy.allow_principal(principal()?));
-    // SAFETY: the caller promises what `changing` asks.
+    // SAFETY: the caller promises `policy` is NULL, or live and exclusive, and `error` is NULL or
+    // writable.
     unsafe { changing(policy, error, change) }
 }
 
@@ -213,7 +217,8 @@ pub unsafe extern "C" fn dipc_functions_policy_allow_peer(
     // SAFETY: the caller promises `uri` is NULL or NUL-terminated.
     let uri = || unsafe { text(uri, "uri") };
     let change = |policy: Policy| Ok(policy.allow_peer(uri()?));
-    // SAFETY: the caller promises what `changing` asks.
+    // SAFETY: the caller promises `policy` is NULL, or live and exclusive, and `error` is NULL or
+    // writable.
     unsafe { changing(policy, error, change) }
 }
 
@@ -256,7 +261,8 @@ pub unsafe extern "C" fn dipc_functions_policy_set_limit(
         }
         Ok(policy)
     };
-    // SAFETY: the caller promises what `changing` asks.
+    // SAFETY: the caller promises `policy` is NULL, or live and exclusive, and `error` is NULL or
+    // writable.
     unsafe { changing(policy, error, change) }
 }
 
@@ -283,7 +289,8 @@ pub unsafe extern "C" fn dipc_functions_policy_set_folder(
         policy.modules.folder = Some(unsafe { path(folder) }?);
         Ok(policy)
     };
-    // SAFETY: the caller promises what `changing` asks.
+    // SAFETY: the caller promises `policy` is NULL, or live and exclusive, and `error` is NULL or
+    // writable.
     unsafe { changing(policy, error, change) }
 }
 
@@ -309,7 +316,8 @@ pub unsafe extern "C" fn dipc_functions_policy_set_code_folder(
         policy.sandbox.code_folder = Some(unsafe { path(folder) }?);
         Ok(policy)
     };
-    // SAFETY: the caller promises what `changing` asks.
+    // SAFETY: the caller promises `policy` is NULL, or live and exclusive, and `error` is NULL or
+    // writable.
     unsafe { changing(policy, error, change) }
 }
 
@@ -317,7 +325,7 @@ pub unsafe extern "C" fn dipc_functions_policy_set_code_folder(
 ///
 /// `folder` is NULL or NUL-terminated.
 unsafe fn path(folder: *const c_char) -> Result<PathBuf> {
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller promises `folder` is NULL or NUL-terminated.
     let folder = unsafe { c_str(folder, "folder") }?;
     if folder.is_empty() {
         return Err(invalid("folder is an empty path"));
@@ -334,6 +342,7 @@ unsafe fn path(folder: *const c_char) -> Result<PathBuf> {
 /// `policy` is NULL, or came from dipc_functions_policy_new() and is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_functions_policy_free(policy: *mut dipc_functions_policy) {
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller promises that `policy` is NULL, or came from dipc_functions_policy_new()
+    // and is not used any more.
     unsafe { guard_free(policy) };
 }

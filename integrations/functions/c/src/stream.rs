@@ -166,7 +166,7 @@ impl Stream {
         let (stream, mut fd) = (self.as_mut_ptr(), -1);
         // SAFETY: the stream is live and this is its one user; the place is writable.
         while !tried(|error| unsafe { dipc_stream_try_next(stream, &raw mut array, error) })? {
-            // SAFETY: as above.
+            // SAFETY: the stream is live and this is its one user; the place is writable.
             call(|error| unsafe { dipc_stream_fd(stream, &raw mut fd, error) })?;
             wait(fd)?;
         }
@@ -332,7 +332,7 @@ unsafe extern "C" fn get_next(
     stream: *mut ArrowDeviceArrayStream,
     out: *mut ArrowDeviceArray,
 ) -> i32 {
-    // SAFETY: as in `get_schema`.
+    // SAFETY: Arrow's interface passes the stream that has this function, one call at a time.
     let exported = unsafe { exported(stream) };
     exported.run(|exported| {
         let array = match exported.batches.next() {
@@ -349,7 +349,7 @@ unsafe extern "C" fn get_next(
 }
 
 unsafe extern "C" fn get_last_error(stream: *mut ArrowDeviceArrayStream) -> *const c_char {
-    // SAFETY: as in `get_schema`.
+    // SAFETY: Arrow's interface passes the stream that has this function, one call at a time.
     unsafe { exported(stream) }.text.as_ptr()
 }
 

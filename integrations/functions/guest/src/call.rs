@@ -66,7 +66,8 @@ impl Call {
             return Err("a batch came in a call without a table".into());
         };
         let loan = Loan::default();
-        // SAFETY: the caller's promise. A loan that is not returned ends the function, below.
+        // SAFETY: the caller promises a struct array of the input's type that is readable until
+        // this returns. A loan that is not returned ends the function, below.
         let batch = unsafe { loan::borrow(array, input, &loan) }?;
         let done = self.function.process(&batch, &mut self.out);
         drop(batch);

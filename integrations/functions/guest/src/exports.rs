@@ -122,7 +122,7 @@ pub unsafe fn free(pointer: *mut u8, length: usize, alignment: usize) {
     if let Ok(layout) = Layout::from_size_align(length, alignment)
         && length != 0
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises memory of `allocate`, with these numbers, that was not freed.
         unsafe { alloc::dealloc(pointer, layout) }
     }
 }
@@ -141,17 +141,17 @@ pub unsafe fn init(
     output: *mut FFI_ArrowSchema,
 ) -> i32 {
     panic::set_hook(Box::new(|panic| fail(&panic_text(panic))));
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a name that is readable for its length.
     let name = unsafe { bytes(name) };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises arguments that are readable for their length.
     let arguments = unsafe { bytes(arguments) };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the input is null or a schema.
     let input = unsafe { input.as_ref() };
     answer(
         Call::begin(functions, name, arguments, input, Box::new(Host)).map(|call| {
             if let Some(schema) = call.schema() {
-                // SAFETY: the output is writable. The server reads it, and does not release it; what it
-                // points to lives as long as the call.
+                // SAFETY: the caller promises a writable output. The server reads it, and does not
+                // release it; what it points to lives as long as the call.
                 unsafe { ptr::copy_nonoverlapping(schema, output, 1) }
             }
             CALL.set(Some(call));
@@ -166,7 +166,8 @@ pub unsafe fn init(
 /// As the ABI has it: the array is one of the input's type, readable during the call.
 pub unsafe fn process(array: *const FFI_ArrowArray) -> i32 {
     answer(current().and_then(|call| {
-        // SAFETY: the caller's promise; the ABI has no release in input.
+        // SAFETY: the caller promises an array of the input's type, readable during the call; the
+        // ABI has no release in input.
         CALL.set(Some(unsafe { call.process(array) }?));
         Ok(())
     }))
@@ -184,7 +185,7 @@ unsafe fn bytes<'a>((pointer, length): (*const u8, usize)) -> &'a [u8] {
     if length == 0 {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the pointer is readable for the length, which is not 0.
     unsafe { slice::from_raw_parts(pointer, length) }
 }
 
@@ -222,13 +223,15 @@ macro_rules! __exports {
             output: *mut FFI_ArrowSchema,
         ) -> i32 {
             let (name, arguments) = ((name, name_length), (arguments, arguments_length));
-            // SAFETY: the server's part of the ABI.
+            // SAFETY: the server, by the ABI, passes bytes that are readable for their lengths, an
+            // input that is null or a schema, and a writable output.
             unsafe { exports::init($functions, name, arguments, input, output) }
         }
 
         #[unsafe(no_mangle)]
         unsafe extern "C" fn dipc_process(array: *const FFI_ArrowArray) -> i32 {
-            // SAFETY: the server's part of the ABI.
+            // SAFETY: the server, by the ABI, passes an array of the input's type that is readable
+            // during the call.
             unsafe { exports::process(array) }
         }
 

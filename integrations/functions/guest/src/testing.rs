@@ -54,8 +54,8 @@ fn run<F: Function>(
         let array = FFI_ArrowArray::new(&StructArray::from(batch.clone()).into_data());
         // A function that fails may have kept a part of it, anywhere.
         let mut array = ManuallyDrop::new(array);
-        // SAFETY: the array has the schema's type. It is freed below alone, after a call that holds
-        // nothing of it.
+        // SAFETY: the function's author gives batches of the schema, which is not checked here. The
+        // array is freed below alone, after a call that holds nothing of it.
         call = unsafe { call.process(&*array) }?;
         // SAFETY: the last use of it.
         unsafe { ManuallyDrop::drop(&mut array) };

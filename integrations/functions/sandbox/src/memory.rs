@@ -56,8 +56,8 @@ pub(crate) fn whole_pages(address: usize, length: usize) -> Range<usize> {
 /// its own.
 pub(crate) fn map(pages: &mut [u8], file: BorrowedFd<'_>, offset: u64) -> io::Result<()> {
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-    // SAFETY: `pages` are whole pages of a memory that can be read and written, and nobody else has
-    // them.
+    // SAFETY: the callers pass whole pages (`whole_pages`) of a linear memory that can be read and
+    // written; by the `&mut` nobody else has them.
     unsafe {
         rustix::mm::mmap(
             pages.as_mut_ptr().cast(),
@@ -89,7 +89,8 @@ pub(crate) fn copy(pages: &mut [u8], file: BorrowedFd<'_>, offset: u64) -> io::R
 /// Replaces pages of a linear memory by zeros.
 pub(crate) fn clear(pages: &mut [u8]) -> io::Result<()> {
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-    // SAFETY: as in `map`.
+    // SAFETY: the callers pass whole pages (`whole_pages`) of a linear memory that can be read and
+    // written; by the `&mut` nobody else has them.
     unsafe { rustix::mm::mmap_anonymous(pages.as_mut_ptr().cast(), pages.len(), ACCESS, flags) }?;
     Ok(())
 }

@@ -40,8 +40,8 @@ impl Gpu {
     /// `target` has room for them, and nobody else uses it meanwhile.
     pub unsafe fn write(&self, target: u64, numbers: &[u64]) -> Result<()> {
         let source = numbers.as_ptr().addr() as u64;
-        // SAFETY: the caller promises the target; the source is borrowed until the stream is done,
-        // for which the next call waits, whatever this one says.
+        // SAFETY: the caller promises room at `target` that nobody else uses; the source is
+        // borrowed until the stream is done, for which the next call waits, whatever this one says.
         let copied = unsafe { self.stream.copy(target, source, size_of_val(numbers)) };
         self.stream.synchronize()?;
         Ok(copied?)
@@ -99,8 +99,8 @@ impl GpuReader {
         let mut target = pinned.address();
         let mut copied = Ok(());
         for (source, len) in runs {
-            // SAFETY: the caller promises the source; the target has room for all of them together,
-            // and is not read or given up before the stream has done it, which is waited for below.
+            // SAFETY: the caller promises readable sources that nobody writes to; the target has
+            // room for all, and is not used before the stream is done, which is waited for below.
             copied = copied.and_then(|()| unsafe { self.gpu.stream.copy(target, *source, *len) });
             target += *len as u64;
         }

@@ -111,7 +111,7 @@ enum Owner {
 // SAFETY: a column is plain memory, written only through `&mut`; it can be given back on any
 // thread.
 unsafe impl Send for Column {}
-// SAFETY: as above.
+// SAFETY: a column is plain memory, written only through `&mut`.
 unsafe impl Sync for Column {}
 
 impl Column {
@@ -123,7 +123,8 @@ impl Column {
             // is the only way to it.
             return unsafe { gpu.write(self.data.addr().get() as u64, &values) };
         }
-        // SAFETY: as above, on the host, and aligned for them. They need not be there yet.
+        // SAFETY: the memory, on the host, has room for `rows` values and their alignment
+        // (`Store::column`). `&mut self` is the only way to it. The values need not be there yet.
         let slots: &mut [MaybeUninit<u64>] =
             unsafe { slice::from_raw_parts_mut(self.data.as_ptr().cast(), self.rows) };
         for (slot, value) in slots.iter_mut().zip(values) {
@@ -163,7 +164,7 @@ pub struct Batch {
 
 // SAFETY: the pointers lead into `columns`, which are `Send` and `Sync`.
 unsafe impl Send for Batch {}
-// SAFETY: as above.
+// SAFETY: the pointers lead into `columns`, which are `Send` and `Sync`.
 unsafe impl Sync for Batch {}
 
 impl Batch {

@@ -79,7 +79,8 @@ impl Values {
             _ => &[],
         };
         children.iter().map(move |column| {
-            // SAFETY: as above; each leads to an ArrowArray.
+            // SAFETY: each pointer leads to an ArrowArray, for as long as the table is not released
+            // ("Promise" of `Owned`), and it is borrowed for 'a.
             let column = unsafe { &**column };
             // Batches are written in whole words, and are sent unchanged.
             let words = |rows: i64| {
@@ -90,7 +91,8 @@ impl Values {
             if rows == 0 {
                 return (ptr::null(), 0);
             }
-            // SAFETY: an array of int64 or bool has two buffers.
+            // SAFETY: the caller promises an array of the stream that `Values::of` has checked,
+            // whose columns are int64 or bool: such an array has two buffers.
             let buffers = unsafe { slice::from_raw_parts(column.buffers.cast_const(), 2) };
             // The second buffer has `offset + rows` words of 8 bytes.
             (buffers[1].cast::<u64>().wrapping_add(offset), rows)
@@ -108,7 +110,7 @@ impl Values {
         most: usize,
         mut work: impl FnMut(&[u64]) -> T,
     ) -> Result<Vec<T>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises an array of the stream that `Values::of` has checked.
         let columns = unsafe { self.columns(array) };
         let columns = columns.map(|(first, rows)| (first, rows.min(most)));
         self.with_reader(array, |reader| {
@@ -126,7 +128,8 @@ impl Values {
             let columns: Vec<_> = columns.collect();
             let run = |(first, rows): &(*const u64, usize)| (first.addr() as u64, rows * 8);
             let runs: Vec<_> = columns.iter().map(run).collect();
-            // SAFETY: as above, on the array's GPU, for which the reader's stream now waits.
+            // SAFETY: a column has these values on the array's GPU, for which the reader's stream
+            // now waits. Nobody writes to them: the server is this command's own.
             let mut numbers = unsafe { reader.fetch(&runs) }?;
             let mut results = Vec::with_capacity(columns.len());
             for (_, rows) in columns {
@@ -144,7 +147,7 @@ impl Values {
     ///
     /// As [`Self::columns`].
     pub unsafe fn sum(&self, array: &OwnedDeviceArray) -> Result<u64> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises an array of the stream that `Values::of` has checked.
         let sums = unsafe { self.read(array, usize::MAX, sum) }?;
         Ok(sums.into_iter().fold(0, u64::wrapping_add))
     }
@@ -155,7 +158,7 @@ impl Values {
     ///
     /// As [`Self::columns`].
     pub unsafe fn first(&self, array: &OwnedDeviceArray) -> Result<Option<u64>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises an array of the stream that `Values::of` has checked.
         let firsts = unsafe { self.read(array, 1, |values| values.first().copied()) }?;
         Ok(firsts.into_iter().next().flatten())
     }

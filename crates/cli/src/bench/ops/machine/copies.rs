@@ -37,7 +37,8 @@ pub fn run(case: &Case, size: usize, parent: &Parent) -> Result<()> {
         let event = &events[next % IN_FLIGHT];
         next += 1;
         event.synchronize()?;
-        // SAFETY: as above; of copies of the same bytes it does not matter which is first.
+        // SAFETY: the memory is ours, has `size` bytes at both addresses, and is waited for below
+        // before it goes; of copies of the same bytes it does not matter which is first.
         unsafe { gpu.stream.copy(target, source, size) }?;
         Ok(event.record(&gpu.stream)?)
     });
