@@ -194,12 +194,13 @@ macro_rules! version {
                 Schema::try_from(&imported).map_err(|error| invalid(&error))
             }
 
-            /// The record batch of the API for one of this version. `schema` is
-            /// [`schema_in`] of the batch's. For many batches, [`Entrance`] compares at less cost.
+            /// Turns a record batch of this version into one of the API. `schema` is the result of
+            /// [`schema_in`] for the schema of the batch. [`Entrance`] is cheaper for many batches.
             ///
             /// # Errors
             ///
-            /// `InvalidData` if `schema` is another one.
+            /// `InvalidData` if `schema` has other columns than the batch, or if the batch's schema
+            /// cannot be sent.
             pub fn batch_in(
                 batch: RecordBatch,
                 schema: &arrow::datatypes::SchemaRef,

@@ -151,8 +151,8 @@ impl AsyncHandler {
         // SAFETY: the producer lives as long as `self`, and the consumer reads this member only
         // from this callback on.
         unsafe { (*raw).device_type = device_type };
-        // SAFETY: the consumer moves the schema away or releases it, which both leave a released
-        // struct; or it leaves the schema as it is.
+        // SAFETY: the consumer may move the schema away or release it. Both leave a released
+        // struct. If it does neither, the schema stays as it is.
         let schema = unsafe { schema.raw_mut() };
         let (call, handler) = (self.raw().on_schema, self.handler.as_ptr());
         // SAFETY: `take`'s caller promises that the handler's functions may be called, one at a

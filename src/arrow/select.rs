@@ -131,7 +131,7 @@ impl Selector {
         self.wanted = (self.wanted).map(|wanted| wanted.saturating_sub(len - skipped));
     }
 
-    /// Checks all that [`view`](Self::view) relies on before it follows a pointer.
+    /// Checks all that [`view`](Self::view) relies on. Only then may `view` follow a pointer.
     fn ensure_selectable(&self, array: &ArrowArray, first: i64) -> Result<()> {
         let has_offset = array.offset.checked_add(first).is_some();
         if array.n_children == i64::try_from(self.count).unwrap_or(i64::MAX)

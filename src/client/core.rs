@@ -26,8 +26,8 @@ use crate::fork::Generation;
 use crate::proto::{AnswerLimit, Timestamp, Uri};
 use crate::transport::{self, AccessOptions, Attempt, LinkOptions, ReceivingOptions, checked};
 
-/// How long a connection is idle before the I/O thread watches it. Mostly the next stream comes
-/// earlier, which saves system calls.
+/// The I/O thread begins to watch idle connections after this time. Usually the next stream takes
+/// the connection earlier, so that no system call is spent on the watch.
 const UNWATCHED: Duration = Duration::from_millis(100);
 
 pub(super) struct ClientCore {

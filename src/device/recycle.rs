@@ -35,7 +35,7 @@ static POOL: Lazy<Mutex<RecycledBlocks>> = Lazy::new(Mutex::default);
 /// The pool. A consumer may return thousands of blocks at once, for example of a table.
 #[derive(Default)]
 struct RecycledBlocks {
-    /// By length and number of the return.
+    /// The blocks by their length, and by the number of their return.
     blocks: BTreeMap<(usize, u64), RecycledBlock>,
     bytes: usize,
     /// The lengths of the blocks whose pages the process keeps, by number of the return.

@@ -157,7 +157,8 @@ impl ClientStream {
         }))
     }
 
-    /// The request is begun: from now on it is counted.
+    /// Sets the record of the request. The server calls this when the request begins.
+    /// [`answer`](Self::answer) ends the record.
     pub(super) fn set_record(&self, record: &Arc<Record>) {
         self.record.get_or_init(|| Arc::clone(record));
     }

@@ -23,7 +23,7 @@ pub enum Scheme {
     Tcp,
     /// `shm:`
     Shm,
-    /// Each scheme on which a connection may have checksums.
+    /// Every transport whose connections may have checksums.
     Any,
 }
 

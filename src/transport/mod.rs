@@ -165,8 +165,7 @@ pub trait Listener: Send {
     /// Readable when [`accept`](Self::accept) has something to do.
     fn fd(&self) -> Arc<dyn Watched>;
 
-    /// The URI that reaches this listener, without any query; ports that the system chose filled
-    /// in.
+    /// The URI that reaches this listener, without a query. It has the ports that the system chose.
     fn address(&self) -> String;
 
     /// Fills in what else clients need to know of this listener (rules U2, E1): on ucx the version

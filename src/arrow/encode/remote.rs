@@ -2,10 +2,10 @@
 //!
 //! The encoder needs a few numbers that lie on the device: last offsets, lengths of variadic
 //! buffers, run ends, null counts. [`foresee`](super::foresee) requests most of them, and one fetch
-//! ([`Reads`]) gets all requests. An attempt to encode that misses data requests it and is repeated
-//! after the next fetch. Most batches need one fetch. A list whose last offset is not its child's
-//! length needs another for the child, and a newly made dictionary is fetched as a whole for the
-//! comparison.
+//! ([`Reads`]) gets the data of all requests. If the encoder lacks data, it requests the data, and
+//! starts again after the next fetch. Most batches need one fetch. If the last offset of a list is
+//! not the length of its child, the child needs one more fetch. If a dictionary does not lie in the
+//! memory of the one that was sent before, both are fetched whole and compared.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};

@@ -121,11 +121,11 @@ unsafe fn kept_error<S: CStream>(stream: &S) -> Option<Error> {
 ///
 /// # Safety
 ///
-/// As [`last_error`].
+/// `stream` is readable. Otherwise as for [`last_error`].
 ///
 /// # Errors
 ///
-/// As [`last_error`].
+/// As for [`last_error`], and `Poisoned` if an earlier call on the stream panicked.
 pub unsafe fn reader<'a, S: CStream>(stream: *const S) -> Result<&'a mut dyn ArrayReader> {
     // SAFETY: the caller promises a readable stream.
     let mut exported = as_exported(unsafe { &*stream })?;

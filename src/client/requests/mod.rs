@@ -77,7 +77,8 @@ pub(super) enum Start {
     Asked,
     /// Another request opens the connection. Then this is to be called again.
     Later,
-    /// A thread has to connect.
+    /// A thread of the client has to go on: it connects, waits for the next try, or reads a
+    /// description.
     Elsewhere,
 }
 

@@ -46,7 +46,7 @@ type FreeJob = Box<dyn FnOnce() + Send>;
 struct KeptUntil {
     event: Arc<Event>,
     errors: u32,
-    /// In the numbering of the jobs.
+    /// The number, from the same count as the numbers of the jobs.
     number: u64,
     _memory: Box<dyn Send>,
 }
@@ -142,8 +142,8 @@ pub fn after<J: FnOnce() + Send + 'static>(job: J) -> Result<(), J> {
     Ok(())
 }
 
-/// Waits until the driver has all memory that was freed so far, for `patience` at most. Returns
-/// true if the driver has it. Not for an I/O thread.
+/// Waits until the driver has got back all memory that was freed so far, at most for `patience`.
+/// Returns true if the driver has got it back. An I/O thread must not call this function.
 pub fn wait(patience: Duration) -> bool {
     let Some(mut state) = state() else {
         return true;

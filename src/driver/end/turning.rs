@@ -333,7 +333,7 @@ impl End {
         self.session.is_many() && (is_unwritten || is_unsent)
     }
 
-    /// Whether there may be messages of which no event tells, and that may be read.
+    /// Whether messages may be left that no event announces, and this end may read them now.
     fn reads_soon(&self) -> bool {
         self.unread.is_left() && !self.is_full() && !self.is_flooded()
     }

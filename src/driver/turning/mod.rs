@@ -66,7 +66,8 @@ pub trait Turn: Send + Sized + 'static {
     /// turn allow.
     fn turn(&mut self, cause: Cause, effects: &mut Self::Effects) -> Wants;
 
-    /// Whether there is nothing to be written, to be sent or to be told since the last turn.
+    /// Whether no turn is needed now: nothing waits to be written, to be sent or to be told, and an
+    /// event announces each message that is to be read. False if that is not known.
     fn is_quiet(&self) -> bool {
         false
     }

@@ -176,8 +176,8 @@ impl<P, K> Sender<P, K> {
         features & FEATURE_IN_PLACE != 0
     }
 
-    /// Record batches of the stream that the consumer has taken, by its credit; 0 for a baseline
-    /// peer, which gives no credit.
+    /// The number of record batches that the consumer has taken. Its credit tells this number. A
+    /// baseline peer gives no credit, so its number is 0.
     pub fn batches_taken(&self) -> u64 {
         let window = self
             .window()

@@ -131,7 +131,7 @@ impl RegionTable {
         self.missed
     }
 
-    /// Forgets what bodies wait for: the stream is over.
+    /// Forgets the events of the peer that bodies wait for. The stream is over.
     pub fn clear_orders(&mut self) {
         self.orders.clear();
     }

@@ -89,7 +89,10 @@ impl TcpConnection {
     }
 
     /// Takes over two or more sockets, in the order of their numbers.
-    /// Errors: Of the system: no descriptors are left. With the sockets given back.
+    ///
+    /// # Errors
+    ///
+    /// An error of the system, with the sockets: no descriptors are left.
     pub fn joined(sockets: Vec<WatchedSocket>) -> Result<Self, (Error, Vec<WatchedSocket>)> {
         match SocketWatch::new(&sockets) {
             Ok(watch) => Ok(Self::over(sockets.into(), Some(watch))),

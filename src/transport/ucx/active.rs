@@ -100,8 +100,8 @@ pub(super) fn fetch(
         memory_type: UCS_MEMORY_TYPE_HOST,
         ..ucp_request_param_t::default()
     };
-    // SAFETY: a description that was kept and is given back only here; the buffer has `length`
-    // bytes and is the operation's until it is over.
+    // SAFETY: `description` was kept (UCS_INPROGRESS), and only this call gives it back. `bytes`
+    // has `length` bytes, and the operation owns it until the operation is over.
     let returned = unsafe {
         let buffer = bytes.as_mut_ptr().cast();
         api.ucp_am_recv_data_nbx(worker, description, buffer, length, &raw const params)

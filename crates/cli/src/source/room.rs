@@ -142,7 +142,7 @@ impl Room {
         }
     }
 
-    /// The bytes that exceeded the limit, if reading failed for this reason.
+    /// The total of bytes, if it exceeded the limit and reading failed for this reason. Forgets it.
     pub fn past(&self) -> Option<u64> {
         self.state.lock().past.take()
     }

@@ -239,7 +239,7 @@ impl Records {
         Ok(())
     }
 
-    /// Opens the next record of those read.
+    /// Opens the next record in the buffer. Keeps its data, or handles its alert or its messages.
     fn open(&mut self) -> Result<Opened> {
         let Some((typ, plain)) = self.opening.open()? else {
             return Ok(Opened::Nothing);
