@@ -23,7 +23,21 @@ pub unsafe fn shared<'a, T>(handle: *const T, name: &str) -> Result<&'a T> {
     unsafe { handle.as_ref() }.ok_or_else(|| null(name))
 }
 
-/// A handle or a place for an output, for this call alone.
+/// A place for an output of any old content; the result writes it.
+///
+/// # Safety
+///
+/// `place` is NULL, or aligned and writable until the result is called, and used by nobody else.
+pub unsafe fn output<T>(place: *mut T, name: &str) -> Result<impl FnOnce(T)> {
+    if place.is_null() {
+        return Err(null(name));
+    }
+    // SAFETY: it is not NULL, so the caller promises that it is aligned, writable, and used by
+    // nobody else.
+    Ok(move |value| unsafe { place.write(value) })
+}
+
+/// A handle, for this call alone.
 ///
 /// # Safety
 ///

@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use arrow::ffi::FFI_ArrowSchema;
 use dipc_sandbox::service::{ARGUMENTS, Ask, Call, HEADER, NEEDS};
 
-use crate::arguments::{bytes, exclusive, shared, text};
+use crate::arguments::{bytes, output, shared, text};
 use crate::calls::{Headers, Server, add, get_options, is, key, put_options};
 use crate::error::{Result, guard, guard_free};
 use crate::module::dipc_function_module;
@@ -50,15 +50,15 @@ pub unsafe extern "C" fn dipc_function_message_new(
         // SAFETY: the caller promises `arguments` is readable.
         let arguments = unsafe { bytes(arguments, arguments_len_bytes, "arguments") }?;
         // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { exclusive(out, "out") }?;
-        *out = Box::into_raw(Box::new(dipc_function_message {
+        let set = unsafe { output(out, "out") }?;
+        set(Box::into_raw(Box::new(dipc_function_message {
             module: module.clone(),
             call: Call {
                 module: module.hash,
                 function: function.to_owned(),
                 arguments: arguments.to_vec(),
             },
-        }));
+        })));
         Ok(())
     };
     // SAFETY: the caller promises `error` is NULL or writable.

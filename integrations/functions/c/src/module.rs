@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BinaryArray, RecordBatch};
 use dipc_sandbox::service::{Ask, HEADER, Hash, NEEDS, SIGNATURE};
 
-use crate::arguments::{bytes, exclusive, invalid, shared};
+use crate::arguments::{bytes, exclusive, invalid, output, shared};
 use crate::calls::{Headers, Server, add, is, key, put_options};
 use crate::error::{Result, guard, guard_free};
 use crate::stream::{Stream, export};
@@ -45,12 +45,12 @@ pub unsafe extern "C" fn dipc_function_module_new(
         // SAFETY: the caller promises `wasm` is readable.
         let wasm = unsafe { bytes(wasm, wasm_len_bytes, "wasm") }?;
         // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { exclusive(out, "out") }?;
-        *out = Box::into_raw(Box::new(dipc_function_module {
+        let set = unsafe { output(out, "out") }?;
+        set(Box::into_raw(Box::new(dipc_function_module {
             wasm: wasm.into(),
             hash: Hash::of(wasm),
             signature: None,
-        }));
+        })));
         Ok(())
     };
     // SAFETY: the caller promises `error` is NULL or writable.
@@ -77,8 +77,8 @@ pub unsafe extern "C" fn dipc_function_module_hash(
         // SAFETY: the caller promises `module` is NULL or live.
         let module = unsafe { shared(module, "module") }?;
         // SAFETY: the caller promises `out` is NULL or 32 bytes; bytes have no alignment.
-        let out = unsafe { exclusive(out.cast::<[u8; 32]>(), "out") }?;
-        *out = module.hash.0;
+        let set = unsafe { output(out.cast::<[u8; 32]>(), "out") }?;
+        set(module.hash.0);
         Ok(())
     };
     // SAFETY: the caller promises `error` is NULL or writable.

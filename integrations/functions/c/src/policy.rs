@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dipc_sandbox::service::{Hash, Policy};
 
-use crate::arguments::{c_str, exclusive, invalid, text, thirty_two};
+use crate::arguments::{c_str, exclusive, invalid, output, text, thirty_two};
 use crate::error::{Result, guard, guard_free};
 use crate::sys::{dipc_error, dipc_status};
 
@@ -63,9 +63,9 @@ pub unsafe extern "C" fn dipc_functions_policy_new(
 ) -> dipc_status {
     let body = || {
         // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { exclusive(out, "out") }?;
+        let set = unsafe { output(out, "out") }?;
         let policy = Policy::new();
-        *out = Box::into_raw(Box::new(dipc_functions_policy { policy }));
+        set(Box::into_raw(Box::new(dipc_functions_policy { policy })));
         Ok(())
     };
     // SAFETY: the caller promises `error` is NULL or writable.

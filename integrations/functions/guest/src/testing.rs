@@ -51,11 +51,21 @@ fn run<F: Function>(
     let output = call.schema().map(Schema::try_from).transpose()?;
     lists.borrow_mut().schema = output.map(SchemaRef::new);
     for batch in input.map_or(&[][..], |(_, batches)| batches) {
+        let types = |schema: &SchemaRef| {
+            schema
+                .fields()
+                .iter()
+                .map(|it| it.data_type().clone())
+                .collect::<Vec<_>>()
+        };
+        if input.is_some_and(|(schema, _)| types(schema) != types(batch.schema_ref())) {
+            return Err("a batch has other types than the table".into());
+        }
         let array = FFI_ArrowArray::new(&StructArray::from(batch.clone()).into_data());
         // A function that fails may have kept a part of it, anywhere.
         let mut array = ManuallyDrop::new(array);
-        // SAFETY: the function's author gives batches of the schema, which is not checked here. The
-        // array is freed below alone, after a call that holds nothing of it.
+        // SAFETY: the batch has the types of the schema, as compared above. The array is freed below alone, after
+        // a call that holds nothing of it.
         call = unsafe { call.process(&*array) }?;
         // SAFETY: the last use of it.
         unsafe { ManuallyDrop::drop(&mut array) };

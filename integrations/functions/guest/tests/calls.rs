@@ -118,6 +118,18 @@ fn batches_come_and_go_as_they_are() {
 }
 
 #[test]
+fn a_batch_of_other_types_is_refused() {
+    let column: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+    let batch = RecordBatch::try_from_iter([("c", column)]).unwrap();
+    let texts = Schema::new(vec![Field::new("c", DataType::Utf8, true)]);
+    let refused = testing::call::<Echo>(b"", Some((&SchemaRef::new(texts), &[batch])));
+    assert_eq!(
+        refused.unwrap_err(),
+        "a batch has other types than the table"
+    );
+}
+
+#[test]
 fn a_schema_keeps_its_metadata() {
     let of = |key: &str| HashMap::from([(key.to_string(), "value".to_string())]);
     let field = Field::new("n", DataType::Int64, false).with_metadata(of("field"));
