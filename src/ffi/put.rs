@@ -176,9 +176,9 @@ pub unsafe extern "C" fn dipc_put_finish(
 ) -> dipc_status {
     export!(put, error, |put| {
         let batches = put.inner.finish(timeout(timeout_ns))?;
-        // SAFETY: the caller promises `out_batches` is NULL or writable.
-        if let Some(out) = unsafe { out_batches.as_mut() } {
-            *out = batches;
+        if !out_batches.is_null() {
+            // SAFETY: it is not NULL, so the caller promises that it is writable.
+            unsafe { out_batches.write(batches) };
         }
         Ok(())
     })

@@ -49,13 +49,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let text = "tables are served from the host or from a GPU: --device host, --device cuda:N";
         return Err(UsageError(text.to_owned()).into());
     }
+    // Before there are threads: the driver of a device may start some.
+    let (manager, given) = service::take()?;
     args.device.ensure_available()?;
     if args.accept.is_some() && args.device != Target::Host {
         let text = "taken tables are served from their files: leave out --device";
         return Err(UsageError(text.to_owned()).into());
     }
-    // Before there are threads.
-    let (manager, given) = service::take()?;
     let manager = Arc::new(manager);
     if args.listen.is_empty() && args.flight.is_none() && given.is_empty() {
         let text = "nowhere to listen: name an address with --listen or --flight";
