@@ -245,7 +245,10 @@ impl Peer {
                     true => error.context(
                         "TLS is spoken there: grpc+tls:// in the place of grpc:// speaks it too",
                     ),
-                    false => error,
+                    false => error.context(
+                        "no Flight server answered there; an address of libdipc's own protocol \
+                         begins with tcp:// or tls://",
+                    ),
                 })
             }
             Err(error) => Err(error),
