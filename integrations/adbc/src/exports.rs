@@ -5,7 +5,6 @@
 //! status and details. So each stream is handed out inside another, which remembers libdipc's own
 //! error.
 
-use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
@@ -20,18 +19,8 @@ use arrow::ffi_stream::FFI_ArrowArrayStream;
 use crate::Driver;
 use crate::binding::bind;
 use crate::error::{from_dipc, invalid, not_implemented};
+use crate::last_error;
 use crate::made::MADE;
-
-thread_local! {
-    /// The error of the result set that this thread reads, from where it comes up to the callback
-    /// of C that returns.
-    static LAST: RefCell<Option<dipc::Error>> = const { RefCell::new(None) };
-}
-
-/// Remembers the error of a result set for the callback that reads it.
-pub(crate) fn note(error: &dipc::Error) {
-    LAST.set(Some(error.clone()));
-}
 
 /// The entry point whose name follows from that of the library.
 ///
@@ -226,7 +215,7 @@ impl Telling {
 
     /// Keeps libdipc's error of the call that has failed with `code`; gives the `errno` to return.
     fn keep(&mut self, code: c_int) -> c_int {
-        let Some(error) = LAST.take().filter(|_| code != 0) else {
+        let Some(error) = last_error::take().filter(|_| code != 0) else {
             return code;
         };
         let errno = error.status().errno();
@@ -265,7 +254,7 @@ unsafe extern "C" fn get_next(stream: *mut Stream, out: *mut c_void) -> c_int {
     // not released it, and makes one call at a time.
     let telling = unsafe { Telling::of(stream) };
     telling.error = None;
-    LAST.set(None);
+    last_error::take();
     let code = match telling.inner.get_next {
         // SAFETY: the inner stream is not released, and the caller promises room for an array.
         Some(get_next) => unsafe { get_next(&mut telling.inner, out) },

@@ -125,6 +125,7 @@ mod error;
 mod exports;
 mod info;
 mod ingest;
+mod last_error;
 mod made;
 mod objects;
 mod partition;

@@ -9,7 +9,7 @@ use arrow::record_batch::{RecordBatchIterator, RecordBatchReader};
 use dipc::{Cancel, Reader};
 
 use crate::error::{from_arrow, guarded};
-use crate::exports;
+use crate::last_error;
 
 /// What ADBC calls a result set.
 pub(crate) type ResultSet = Box<dyn RecordBatchReader + Send + 'static>;
@@ -102,7 +102,7 @@ impl Iterator for Results {
     fn next(&mut self) -> Option<Self::Item> {
         // The caller is a callback of C, where a panic would end the process.
         let next = guarded(|| self.0.next_batch());
-        next.inspect_err(exports::note)
+        next.inspect_err(last_error::note)
             .map_err(ArrowError::from)
             .transpose()
     }
