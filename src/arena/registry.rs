@@ -1,7 +1,7 @@
 //! The regions of every arena of the process, by address.
 //!
-//! `memory`, `shared` and this file import each other: an arena registers its regions, and a block
-//! that is freed is found, with its arena, by its address alone.
+//! `memory`, `shared` and this file import each other. An arena registers its regions here. The
+//! free of a block has only an address, and finds the region and its arena here.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;

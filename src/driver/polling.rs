@@ -47,8 +47,8 @@ pub struct Poller {
 /// Makes a descriptor readable for as long as a cancelled token is followed.
 #[derive(Debug)]
 struct TokenSignal {
-    /// `None`: the token is followed no more. The lock is held while the descriptor is told, so that
-    /// a cancel that comes late tells nothing of the next token.
+    /// `None`: the token is not followed any more. The lock is held while the descriptor is told.
+    /// So a late cancel cannot tell the descriptor in the name of the next token.
     signal: Mutex<Option<Arc<Signal>>>,
     generation: Generation,
 }

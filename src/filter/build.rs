@@ -34,7 +34,7 @@ const FILES: &str = "https://github.com/substrait-io/substrait/blob/main/extensi
 pub struct FilterExpression(Bytes);
 
 /// Makes the message of one filter, for tables of a schema: an extended expression of
-/// [Substrait](https://substrait.io), as [`GetOptions::filter`](crate::GetOptions::filter) takes it.
+/// [Substrait](https://substrait.io). [`GetOptions::filter`](crate::GetOptions::filter) takes it.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The error of the result set that a thread reads, from where it comes up to the callback of C that
-//! returns.
+//! The error of the result set that a thread reads. It is kept from its origin up to the callback
+//! of C that returns.
 
 use std::cell::RefCell;
 

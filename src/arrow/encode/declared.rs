@@ -47,9 +47,9 @@ impl DeclaredFull {
     }
 
     /// Checks the nodes of a batch.
-    /// Choice: if a struct or a list has nulls, a field in it may have nulls in the same rows, and so
-    /// may values of a list that no row has. The receiver's validation finds whether nulls are
-    /// elsewhere.
+    /// Choice: a field of a struct or a list with nulls may have nulls in the same rows. Values of a
+    /// list may also have nulls where no row has them. The receiver's validation finds all other
+    /// nulls.
     #[inline]
     pub(super) fn check(&self, plan: &Plan) -> Checked<()> {
         let nulls = |node: &usize| plan.nodes.get(*node).map_or(0, |Pair(_, nulls)| *nulls);

@@ -107,7 +107,7 @@ impl StreamLink {
         self.interfere(|end, effects| end.answer(self.number, mark, answer, effects))
     }
 
-    /// Refuses or fails the client's stream. A client that has gone is not told.
+    /// Refuses or fails the client's stream. Tells nothing to a client that has gone.
     pub fn fail_taking(&self, mark: u64, status: i32, text: &str) {
         self.interfere(|end, effects| {
             let stream = end.stream_mut(self.number);

@@ -195,7 +195,8 @@ impl Outlet {
         })
     }
 
-    /// Ends the stream with an error, unless it has ended. A client that has gone is not told.
+    /// Ends the stream with an error, unless the stream has ended. Tells nothing to a client that
+    /// has gone.
     pub(super) fn fail(&mut self, status: i32, text: &str) {
         if !std::mem::replace(&mut self.done, true) {
             let _ = self.step(|placer, _, served, effects| {

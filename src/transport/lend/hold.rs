@@ -69,7 +69,8 @@ impl LeaseHold {
     /// For a lease that was out when the connection ended: the peer may read a GPU's memory for as
     /// long as its process lives.
     fn outlive(&mut self) {
-        // A block that was returned is not read any more, and its region is not used again.
+        // The peer has returned this block, so it reads the block no more. The region of the block
+        // is not used again.
         if self.keep.is_none() || self.returned && self.borrowed.is_empty() {
             return;
         }

@@ -128,9 +128,9 @@ impl Args {
         self.head.is_some() && !wants_all
     }
 
-    /// The part of the table that is asked for, of those rows that pass `filter`. A text that cannot
-    /// name columns is no error: it may name a column whose name has a comma, which only the work on
-    /// the rows finds.
+    /// The part of the table that is asked for, of the rows that pass `filter`. A text that names no
+    /// known columns is no error here: a column's name may have a comma. The work on the rows finds
+    /// such a column.
     pub fn selection(&self, filter: Option<Vec<u8>>) -> dipc::Result<Selection> {
         let mut selection = Selection::new();
         if let Some(filter) = filter {

@@ -64,8 +64,8 @@ fn run<F: Function>(
         let array = FFI_ArrowArray::new(&StructArray::from(batch.clone()).into_data());
         // A function that fails may have kept a part of it, anywhere.
         let mut array = ManuallyDrop::new(array);
-        // SAFETY: the batch has the types of the schema, as compared above. The array is freed below alone, after
-        // a call that holds nothing of it.
+        // SAFETY: the batch has the types of the schema, as compared above. Only the line below
+        // frees the array, after the call, which holds nothing of it.
         call = unsafe { call.process(&*array) }?;
         // SAFETY: the last use of it.
         unsafe { ManuallyDrop::drop(&mut array) };
