@@ -31,6 +31,7 @@
 //!   [`RecordBatchReader`](::arrow::record_batch::RecordBatchReader).
 //! - [`Server`] publishes tables, calls a [`Provider`] for each request, and listens at shared
 //!   memory (`shm:`), TCP (`tcp:`), TLS (`tls:`) and UCX (`ucx:`).
+//! - [`DeviceArray`] is a batch in memory of the host or of a GPU, with Arrow's C structs.
 //! - [`Arena`] is memory that a server lends where it lies.
 //! - [`Error`] has a [`Status`] for programs and a text for people.
 //! - [`transports`] and [`devices`] say what works on this machine.
@@ -111,17 +112,22 @@ pub use arena::{Arena, ArenaBuffer, ArenaFile, ArenaOptions};
 #[doc(inline)]
 pub use arrow::Compression;
 #[doc(inline)]
+pub use arrow::abi::{ArrowArray, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
+#[doc(inline)]
 pub use arrow::decode::Level;
 #[doc(inline)]
 pub use cancel::Cancel;
 #[doc(inline)]
 pub use client::{ClientStats, PutStats, StreamStats};
 #[doc(inline)]
-pub use device::DeviceKind;
+pub use device::{DeviceKind, Target};
 #[doc(inline)]
 pub use error::{Advice, Error, Result, Status};
 #[doc(inline)]
-pub use filter::build::{FilterBuilder, FilterExpression};
+pub use filter::{
+    Filter,
+    build::{FilterBuilder, FilterExpression},
+};
 #[doc(inline)]
 pub use proto::{Headers, Selection, Verb};
 #[doc(inline)]

@@ -1,16 +1,25 @@
-//! Record batches that a server or a put sends.
+//! Tables that a server or a client sends.
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatchIterator, RecordBatchReader};
 
-use crate::arrow::OwnedDeviceStream;
-use crate::arrow::batches::export_batches;
-use crate::error::Error;
+use crate::arena::Arena;
+use crate::arrow::abi::ArrowDeviceArrayStream;
+use crate::arrow::batches::{
+    batch_from_c, batch_to_c, export_batches, provider_error, schema_from_c, schema_to_c,
+};
+use crate::arrow::columns::ensure_columns;
+use crate::arrow::format::write_metadata;
+use crate::arrow::stream::{ArrayReader, export_device_stream, into_reader};
+use crate::arrow::transfer::{move_into, to_target};
+use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, annotate, annotation};
+use crate::device::{DeviceKind, Target};
+use crate::error::{Error, Result};
 
-/// Record batches on their way out, of one schema. They are made when the other side wants them.
-pub struct Batches(Box<dyn RecordBatchReader + Send>);
+/// A table on its way out, batch by batch. A batch is made when the other side wants it.
+pub struct Batches(OwnedDeviceStream);
 
 impl Batches {
     /// The batches of an iterator.
@@ -39,7 +48,7 @@ impl Batches {
         E: Into<ArrowError> + 'static,
     {
         let batches = batches.into_iter().map(|batch| batch.map_err(Into::into));
-        Self(Box::new(RecordBatchIterator::new(batches, schema)))
+        Self::from_reader(RecordBatchIterator::new(batches, schema))
     }
 
     /// Batches that are there already.
@@ -53,7 +62,78 @@ impl Batches {
 
     /// The batches of a reader: of a file, or of another server.
     pub fn from_reader(reader: impl RecordBatchReader + Send + 'static) -> Self {
-        Self(Box::new(reader))
+        Self(export_batches(Box::new(reader)))
+    }
+
+    /// Batches with custom metadata: keys and values, which the reader of each batch gets.
+    pub fn with_metadata<I, E>(schema: SchemaRef, batches: I) -> Self
+    where
+        I: IntoIterator<Item = Result<(RecordBatch, Vec<(String, String)>), E>>,
+        I::IntoIter: Send + 'static,
+        E: Into<ArrowError> + 'static,
+    {
+        let arrays = batches.into_iter().map({
+            let schema = SchemaRef::clone(&schema);
+            move |next| {
+                let (batch, metadata) = next.map_err(|error| provider_error(error.into()))?;
+                ensure_columns(&schema, &batch)?;
+                annotated(batch, &metadata)
+            }
+        });
+        Self(export_device_stream(Box::new(Arrays { arrays, schema })))
+    }
+
+    /// A C stream of arrays in memory of the host or of a GPU, as another library gives it.
+    ///
+    /// # Safety
+    ///
+    /// `stream` has no other owner and follows Arrow's C Device Stream interface, and any thread
+    /// may call its functions.
+    pub unsafe fn from_c(stream: ArrowDeviceArrayStream) -> Self {
+        // SAFETY: the caller promises a stream that follows the interface and has no other owner.
+        Self(unsafe { OwnedDeviceStream::from_raw(stream) })
+    }
+
+    /// The table as a C stream; the caller releases it.
+    pub fn into_c(self) -> ArrowDeviceArrayStream {
+        self.0.into_raw()
+    }
+
+    /// The same table at `target`: each batch is copied when it is wanted, unless it is there
+    /// already.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` without a driver of CUDA, or for memory that this process cannot read;
+    /// `InvalidArgument` if there is no such GPU.
+    pub fn moved_to(self, target: Target) -> Result<Self> {
+        to_target(self.0, target).map(Self)
+    }
+
+    /// The same table in memory of `arena`, which can be lent without another copy.
+    ///
+    /// # Errors
+    ///
+    /// As [`moved_to`](Self::moved_to). A batch fails as [`Arena::buffer`] does.
+    pub fn moved_into(self, arena: &Arena) -> Result<Self> {
+        let mut reader = into_reader(self.0);
+        let moved: Box<dyn ArrayReader> = match arena.room() {
+            Some(room) => move_into(reader, room)?,
+            None => {
+                let schema = SchemaRef::new(schema_from_c(&reader.schema()?)?);
+                let (arena, columns) = (arena.clone(), SchemaRef::clone(&schema));
+                let arrays = std::iter::from_fn(move || reader.next().transpose());
+                let arrays = arrays.map(move |array| {
+                    let array = array?;
+                    let metadata = annotation(array.raw()).to_vec();
+                    // SAFETY: the stream's arrays have its schema, as whoever made it promised.
+                    let batch = arena.copy_batch(&unsafe { batch_from_c(array, &columns) }?)?;
+                    Ok(annotate(batch_to_c(batch), &metadata))
+                });
+                Box::new(Arrays { arrays, schema })
+            }
+        };
+        Ok(Self(export_device_stream(moved)))
     }
 
     /// The batches of a [`Stream`](futures_core::Stream). The thread that sends them waits for
@@ -67,9 +147,52 @@ impl Batches {
         Self::new(schema, super::nonblocking::Blocking::new(stream))
     }
 
+    /// The stream of a reader of the core.
+    pub(super) fn of_stream(stream: OwnedDeviceStream) -> Self {
+        Self(stream)
+    }
+
     /// As the core of the server takes them.
     pub(super) fn export(self) -> OwnedDeviceStream {
-        export_batches(self.0)
+        self.0
+    }
+}
+
+/// A batch of the host as an array with custom metadata.
+pub(super) fn annotated(
+    batch: RecordBatch,
+    metadata: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)],
+) -> Result<OwnedDeviceArray> {
+    let array = batch_to_c(batch);
+    if metadata.is_empty() {
+        return Ok(array);
+    }
+    let metadata = write_metadata(metadata)
+        .ok_or_else(|| Error::invalid_argument("custom metadata of more than 2 GiB"))?;
+    Ok(annotate(array, &metadata))
+}
+
+/// Arrays of the host, as a source of a stream.
+struct Arrays<I> {
+    arrays: I,
+    schema: SchemaRef,
+}
+
+impl<I: Iterator<Item = Result<OwnedDeviceArray>> + Send> ArrayReader for Arrays<I> {
+    fn schema(&mut self) -> Result<OwnedSchema> {
+        schema_to_c(&self.schema)
+    }
+
+    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        self.arrays.next().transpose()
+    }
+
+    fn device_type(&self) -> i32 {
+        DeviceKind::CPU.0
+    }
+
+    fn keeps_status(&self) -> bool {
+        true
     }
 }
 

@@ -4,7 +4,7 @@
 //! | Files | Part |
 //! |---|---|
 //! | `client`, `parts`, `options`, `uris`, `description` | requests, and what they are told |
-//! | `reader`, `put` | streams in and out |
+//! | `reader`, `put`, `device_array` | streams in and out |
 //! | `server`, `server_options`, `provider`, `request`, `batches` | the other side |
 //! | `nonblocking`, `pulled`, `readiness` | the same for async programs |
 //! | `capability` | what this machine has |
@@ -15,6 +15,7 @@ mod capability;
 mod client;
 pub mod crossing;
 mod description;
+mod device_array;
 #[cfg(any(feature = "tokio", feature = "async-io"))]
 mod nonblocking;
 mod options;
@@ -35,6 +36,7 @@ pub use batches::Batches;
 pub use capability::{Capability, devices, transports};
 pub use client::{Client, ClientBuilder};
 pub use description::{Description, Endpoint};
+pub use device_array::DeviceArray;
 #[cfg(any(feature = "tokio", feature = "async-io"))]
 pub use nonblocking::{AsyncPut, AsyncReader};
 pub use options::{GetOptions, PutOptions};

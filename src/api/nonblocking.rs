@@ -16,7 +16,7 @@ use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use futures_core::Stream;
 
-use super::reader::batch_of;
+use super::device_array::DeviceArray;
 use super::readiness::Readiness;
 use super::{Client, Description, Endpoint, GetOptions, Put, PutOptions, Uris};
 use crate::arrow::batches::schema_from_c;
@@ -288,7 +288,14 @@ impl Stream for AsyncReader {
             return Poll::Ready(None);
         }
         let array = ready!(self.poll_array(context));
-        let batch = array.and_then(|array| batch_of(array, &self.schema));
+        let batch = array.and_then(|array| {
+            let schema = &self.schema;
+            let array = array.map(|array| DeviceArray {
+                array,
+                schema: Arc::clone(schema),
+            });
+            array.map(DeviceArray::into_batch).transpose()
+        });
         self.has_ended = !matches!(batch, Ok(Some(_)));
         Poll::Ready(batch.transpose())
     }

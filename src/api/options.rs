@@ -7,8 +7,9 @@ use crate::arrow::Compression;
 use crate::arrow::decode::Level;
 use crate::cancel::Cancel;
 use crate::client;
+use crate::device::Target;
 use crate::error::Result;
-use crate::proto::{Credit, Headers};
+use crate::proto::{Credit, Headers, Selection};
 use crate::transport::BodyPolicy;
 
 /// Options of a get, a list or a describe.
@@ -183,6 +184,21 @@ impl GetOptions {
         };
         let rows = end.map(|end| end.saturating_sub(first));
         self.inner.selection.set_rows(first, rows);
+        self
+    }
+
+    /// The columns and rows that are wanted, in place of all earlier ones.
+    #[must_use]
+    pub fn selection(mut self, selection: Selection) -> Self {
+        self.inner.selection = selection;
+        self
+    }
+
+    /// Where the batches shall lie: [`Reader::next_array`](super::Reader::next_array) gives them
+    /// there. Default: on the host.
+    #[must_use]
+    pub fn device(mut self, target: Target) -> Self {
+        self.inner.device = target;
         self
     }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
+use super::batches::annotated;
 use crate::arrow::batches::batch_to_c;
 use crate::arrow::columns::ensure_columns;
-use crate::arrow::format::write_metadata;
 use crate::client::{self, PutStats};
 use crate::error::{Error, Result, Status};
 use crate::proto::Headers;
@@ -49,11 +49,10 @@ impl Put {
         ensure_columns(&self.schema, &batch)?;
         let pairs: Vec<_> = metadata.into_iter().collect();
         let pairs: Vec<_> = (pairs.iter())
-            .map(|(key, value)| (key.as_ref(), value.as_ref()))
+            .map(|(key, value)| (key.as_ref().as_bytes(), value.as_ref().as_bytes()))
             .collect();
-        let metadata = write_metadata(&pairs)
-            .ok_or_else(|| Error::invalid_argument("custom metadata of more than 2 GiB"))?;
-        let pushed = (self.inner).push(batch_to_c(batch), Some(&metadata), None);
+        let array = annotated(batch, &pairs)?;
+        let pushed = self.inner.push(array, None, None);
         pushed.map_err(|(error, _)| error)
     }
 

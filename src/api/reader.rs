@@ -7,10 +7,13 @@ use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatchReader;
 
-use crate::arrow::OwnedDeviceArray;
-use crate::arrow::batches::{batch_from_c, schema_from_c};
-use crate::arrow::stream::{ArrayReader as _, DeviceStreamReader};
+use super::Batches;
+use super::device_array::{DeviceArray, metadata_of};
+use crate::arrow::batches::schema_from_c;
+use crate::arrow::format::Metadata;
+use crate::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream};
 use crate::client::{Parts, Stream, StreamStats};
+use crate::device::DeviceKind;
 use crate::error::Result;
 use crate::proto::Headers;
 
@@ -23,6 +26,8 @@ use crate::proto::Headers;
 pub struct Reader {
     source: Source,
     schema: SchemaRef,
+    /// Of the array that came last.
+    metadata: Metadata,
     has_ended: bool,
 }
 
@@ -34,31 +39,25 @@ enum Source {
 }
 
 impl Reader {
-    /// A stream of this schema.
-    pub(super) fn new(mut stream: Stream) -> Result<Self> {
-        let schema = Arc::new(schema_from_c(&stream.schema()?)?);
-        Ok(Self {
-            source: Source::Stream(Box::new(stream)),
-            schema,
-            has_ended: false,
-        })
+    pub(super) fn new(stream: Stream) -> Result<Self> {
+        Self::of(Source::Stream(Box::new(stream)))
     }
 
-    pub(super) fn of_parts(mut parts: Parts) -> Result<Self> {
-        let schema = Arc::new(schema_from_c(&parts.schema()?)?);
-        Ok(Self {
-            source: Source::Parts(Box::new(parts)),
-            schema,
-            has_ended: false,
-        })
+    pub(super) fn of_parts(parts: Parts) -> Result<Self> {
+        Self::of(Source::Parts(Box::new(parts)))
     }
 
     /// The stream of a host in this process, which promises to follow Arrow's interface.
-    pub(super) fn of_host(mut stream: DeviceStreamReader) -> Result<Self> {
-        let schema = Arc::new(schema_from_c(&stream.schema()?)?);
+    pub(super) fn of_host(stream: DeviceStreamReader) -> Result<Self> {
+        Self::of(Source::Host(stream))
+    }
+
+    fn of(mut source: Source) -> Result<Self> {
+        let schema = Arc::new(schema_from_c(&source.arrays().schema()?)?);
         Ok(Self {
-            source: Source::Host(stream),
+            source,
             schema,
+            metadata: Metadata::new(),
             has_ended: false,
         })
     }
@@ -68,33 +67,71 @@ impl Reader {
         Arc::clone(&self.schema)
     }
 
-    /// The next batch; `None` at the end, and after an error. Waits for the other side.
+    /// The next batch; `None` at the end, and after an error. Waits for the other side. A batch on
+    /// a GPU is copied to the host.
     ///
     /// # Errors
     ///
     /// Whatever ended the stream: the other host's own error, `Disconnected`, `Timeout`,
     /// `Cancelled`, or `InvalidData` and `Protocol` where it sent what is no table.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        if self.has_ended {
-            return Ok(None);
-        }
-        let next = match &mut self.source {
-            Source::Stream(stream) => stream.next(),
-            Source::Parts(parts) => parts.next(),
-            Source::Host(stream) => stream.next(),
-        };
-        let batch = next.and_then(|array| batch_of(array, &self.schema));
-        self.has_ended = !matches!(batch, Ok(Some(_)));
+        let batch = (self.next_array()).and_then(|array| {
+            let batch = array.map(DeviceArray::into_batch);
+            batch.transpose()
+        });
+        self.has_ended |= batch.is_err();
         batch
     }
 
-    /// The custom metadata of the batch that came last: key and value. Empty for a table in parts,
-    /// and behind a middleware.
-    pub fn batch_metadata(&self) -> &[(String, String)] {
-        match &self.source {
-            Source::Stream(stream) => stream.custom_metadata(),
-            Source::Parts(_) | Source::Host(_) => &[],
+    /// The next batch where it lies: on the host, or on the GPU that
+    /// [`GetOptions::device`](super::GetOptions::device) asks for. Otherwise as
+    /// [`next_batch`](Self::next_batch).
+    ///
+    /// # Errors
+    ///
+    /// As [`next_batch`](Self::next_batch).
+    pub fn next_array(&mut self) -> Result<Option<DeviceArray>> {
+        if self.has_ended {
+            return Ok(None);
         }
+        let next = self.source.arrays().next();
+        self.has_ended = !matches!(next, Ok(Some(_)));
+        Ok(next?.map(|array| {
+            self.metadata = metadata_of(&array);
+            let schema = Arc::clone(&self.schema);
+            DeviceArray { array, schema }
+        }))
+    }
+
+    /// The kind of memory of each batch.
+    pub fn device(&self) -> DeviceKind {
+        DeviceKind(match &self.source {
+            Source::Stream(stream) => stream.device_type(),
+            Source::Parts(parts) => parts.device_type(),
+            Source::Host(stream) => stream.device_type(),
+        })
+    }
+
+    /// The rest of the table, to send it on: batches stay where they lie, with their metadata.
+    pub fn into_batches(self) -> Batches {
+        Batches::of_stream(match self.source {
+            Source::Stream(stream) => export_device_stream(stream),
+            Source::Parts(parts) => export_device_stream(parts),
+            Source::Host(stream) => stream.into_inner(),
+        })
+    }
+
+    /// How many rows the whole table has, if it comes in parts and its server has said so.
+    pub fn total_rows(&self) -> Option<u64> {
+        match &self.source {
+            Source::Parts(parts) => parts.total_rows(),
+            Source::Stream(_) | Source::Host(_) => None,
+        }
+    }
+
+    /// The custom metadata of the batch that came last: key and value.
+    pub fn batch_metadata(&self) -> &[(String, String)] {
+        &self.metadata
     }
 
     /// Headers of the other host's answer, so far.
@@ -115,16 +152,14 @@ impl Reader {
     }
 }
 
-/// The batch of an array of one of this crate's own streams, which has this schema.
-pub(super) fn batch_of(
-    array: Option<OwnedDeviceArray>,
-    schema: &SchemaRef,
-) -> Result<Option<RecordBatch>> {
-    // SAFETY: the decoder gives arrays of the stream's schema, checked as the options say. What is
-    // not checked of a peer of the same user is trusted (crate docs, "Soundness"). A host in this
-    // process promises that its streams follow Arrow's interface.
-    let convert = |array| unsafe { batch_from_c(array, schema) };
-    array.map(convert).transpose()
+impl Source {
+    fn arrays(&mut self) -> &mut dyn ArrayReader {
+        match self {
+            Self::Stream(stream) => stream.as_mut(),
+            Self::Parts(parts) => parts.as_mut(),
+            Self::Host(stream) => stream,
+        }
+    }
 }
 
 impl Iterator for Reader {

@@ -61,7 +61,7 @@ impl Target {
     /// # Errors
     ///
     /// The driver's error. For `AsSent` there is none: without a driver arrays go to the host.
-    pub fn reachable_gpus(self) -> Result<Vec<[u8; 16]>> {
+    pub(crate) fn reachable_gpus(self) -> Result<Vec<[u8; 16]>> {
         match self {
             Self::Host => Ok(Vec::new()),
             Self::Cuda(_) => uuids(),
