@@ -32,6 +32,7 @@
 //! - [`Server`] publishes tables, calls a [`Provider`] for each request, and listens at shared
 //!   memory (`shm:`), TCP (`tcp:`), TLS (`tls:`) and UCX (`ucx:`).
 //! - [`DeviceArray`] is a batch in memory of the host or of a GPU, with Arrow's C structs.
+//! - [`ipc`] reads messages of Arrow's IPC format that nobody has checked.
 //! - [`Arena`] is memory that a server lends where it lies.
 //! - [`Error`] has a [`Status`] for programs and a text for people.
 //! - [`transports`] and [`devices`] say what works on this machine.
@@ -129,7 +130,7 @@ pub use filter::{
     build::{FilterBuilder, FilterExpression},
 };
 #[doc(inline)]
-pub use proto::{Headers, Selection, Verb};
+pub use proto::{Headers, Role, Selection, Verb};
 #[doc(inline)]
 pub use server::ServerStats;
 #[doc(inline)]

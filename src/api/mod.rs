@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `client`, `parts`, `options`, `uris`, `description` | requests, and what they are told |
 //! | `reader`, `put`, `device_array` | streams in and out |
+//! | `ipc`, `uri` | messages and addresses from elsewhere |
 //! | `server`, `server_options`, `provider`, `request`, `batches` | the other side |
 //! | `nonblocking`, `pulled`, `readiness` | the same for async programs |
 //! | `capability` | what this machine has |
@@ -16,6 +17,7 @@ mod client;
 pub mod crossing;
 mod description;
 mod device_array;
+pub mod ipc;
 #[cfg(any(feature = "tokio", feature = "async-io"))]
 mod nonblocking;
 mod options;
@@ -30,6 +32,7 @@ mod readiness;
 mod request;
 mod server;
 mod server_options;
+mod uri;
 mod uris;
 
 pub use batches::Batches;
@@ -46,6 +49,7 @@ pub use pulled::PulledRequest;
 pub use put::Put;
 pub use reader::Reader;
 pub use request::Request;
-pub use server::Server;
+pub use server::{Server, WeakServer};
 pub use server_options::ServerBuilder;
+pub use uri::Uri;
 pub use uris::Uris;

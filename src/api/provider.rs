@@ -51,6 +51,29 @@ pub trait Provider: Send + Sync + 'static {
         Err(Error::unsupported("this server exchanges no tables"))
     }
 
+    /// The whole of a put: [`accept`](Self::accept), then [`put`](Self::put) of the table. For a
+    /// host that keeps of its decision what the reading needs, as an open file: it decides, then
+    /// [takes the table](Request::take_table), and reads it to its end.
+    ///
+    /// # Errors
+    ///
+    /// Any: the client's put fails with it.
+    fn take_put(&self, request: &Request<'_>) -> Result<()> {
+        self.accept(request)?;
+        self.put(request, request.take_table()?)
+    }
+
+    /// The whole of an exchange, likewise: [`accept`](Self::accept), then
+    /// [`exchange`](Self::exchange).
+    ///
+    /// # Errors
+    ///
+    /// Any: the client's exchange fails with it.
+    fn take_exchange(&self, request: &Request<'_>) -> Result<Batches> {
+        self.accept(request)?;
+        self.exchange(request, request.take_table()?)
+    }
+
     /// Describes a descriptor. Only a handler is asked: the server answers for its tickets.
     ///
     /// # Errors
@@ -114,22 +137,13 @@ impl<P: Provider> server::HostProvider for Provided<P> {
                     .fold(Description::new(), Description::endpoint);
                 list.inner.stream()
             }
-            Verb::Exchange => {
-                self.0.accept(&request)?;
-                let table = request.take()?;
-                self.0.exchange(&request, table).map(Batches::export)
-            }
+            Verb::Exchange => self.0.take_exchange(&request).map(Batches::export),
             _ => self.0.get(&request).map(Batches::export),
         })
     }
 
     fn take(&self, request: &server::ServerRequest) -> Result<()> {
-        let request = Request(request);
-        guarded(|| {
-            self.0.accept(&request)?;
-            let table = request.take()?;
-            self.0.put(&request, table)
-        })
+        guarded(|| self.0.take_put(&Request(request)))
     }
 
     fn is_deterministic(&self) -> bool {

@@ -3,9 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use arrow::datatypes::SchemaRef;
+
 use super::provider::guarded;
 use super::{Batches, Reader};
 use crate::arrow::OwnedDeviceStream;
+use crate::arrow::batches::schema_from_c;
 use crate::arrow::stream::DeviceStreamReader;
 use crate::error::{Error, Result};
 use crate::proto::{Headers, Selection, Verb};
@@ -135,8 +138,24 @@ impl Request<'_> {
         self.0.origin().certificate.as_deref()
     }
 
-    /// Takes the table that the client sends.
-    pub(super) fn take(&self) -> Result<Reader> {
+    /// The schema of the table that the client sends, before it sends batches.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the client sends no table, or it is taken. `InvalidData`: its schema has
+    /// a type that the `arrow` crate lacks.
+    pub fn table_schema(&self) -> Result<SchemaRef> {
+        schema_from_c(&self.0.source_schema()?).map(SchemaRef::new)
+    }
+
+    /// Takes the table that the client sends: from now on it sends batches. For
+    /// [`take_put`](super::Provider::take_put) and
+    /// [`take_exchange`](super::Provider::take_exchange); other methods get the table.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the client sends no table, or it is taken; or what ended the stream.
+    pub fn take_table(&self) -> Result<Reader> {
         match self.0.table()? {
             SentTable::Client(stream) => Reader::new(*stream),
             SentTable::Forwarded(stream) => Reader::of_host(stream),

@@ -1,16 +1,17 @@
 //! The other side of requests.
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
 use super::provider::Provided;
-use super::{Description, Provider, ServerBuilder};
+use super::{Batches, Description, Provider, ServerBuilder};
 use crate::arrow::batches::batch_to_c;
 use crate::arrow::columns::ensure_columns;
+use crate::arrow::stream::into_reader;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema, schema_to_c};
 use crate::error::Result;
 use crate::proto::Role;
@@ -23,7 +24,7 @@ use crate::server::{self, ServerStats};
 /// its ticket is withdrawn.
 ///
 /// ```
-/// use std::sync::Arc;
+/// use std::sync::{Arc, Weak};
 /// use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 ///
 /// let column: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
@@ -80,7 +81,13 @@ impl Server {
 
     /// The URIs of all listeners, oldest first.
     pub fn uris(&self) -> Vec<String> {
-        self.0.locations(Role::Both)
+        self.uris_of(Role::Both)
+    }
+
+    /// The URIs of all listeners for one role, oldest first: a client that knows nothing of
+    /// libdipc reads metadata and bodies on two connections.
+    pub fn uris_of(&self, role: Role) -> Vec<String> {
+        self.0.locations(role)
     }
 
     /// Publishes a table that clients can get any number of times. The buffers are shared, not
@@ -118,6 +125,32 @@ impl Server {
         replaced.map_err(|(error, _)| error)
     }
 
+    /// Reads a table to its end, and publishes it where it lies: on the host or on a GPU. Returns
+    /// the number of batches.
+    ///
+    /// # Errors
+    ///
+    /// As [`publish`](Self::publish), and the errors of the table's own source.
+    ///
+    /// ```no_run
+    /// # fn table() -> dipc::Batches { unimplemented!() }
+    /// let server = dipc::Server::new()?;
+    /// server.load("on the first GPU", table().moved_to(dipc::Target::Cuda(0))?)?;
+    /// server.load("lendable", table().moved_into(&dipc::Arena::host()?)?)?;
+    /// # Ok::<(), dipc::Error>(())
+    /// ```
+    pub fn load(&self, ticket: impl AsRef<[u8]>, table: impl Into<Batches>) -> Result<usize> {
+        let mut reader = into_reader(table.into().export());
+        let schema = reader.schema()?;
+        let mut arrays = Vec::new();
+        while let Some(array) = reader.next()? {
+            arrays.push(array);
+        }
+        let count = arrays.len();
+        let published = self.0.publish(ticket.as_ref(), schema, arrays);
+        published.map_err(|(error, _)| error).map(|()| count)
+    }
+
     /// Serves `ticket` by calling `provider` for each get.
     ///
     /// # Errors
@@ -126,7 +159,7 @@ impl Server {
     /// `Stopped`.
     ///
     /// ```
-    /// use std::sync::Arc;
+    /// use std::sync::{Arc, Weak};
     /// use arrow::array::{Int64Array, RecordBatch};
     /// use arrow::datatypes::{DataType, Field, Schema};
     /// use dipc::{Batches, Request, Server};
@@ -233,6 +266,21 @@ impl Server {
         self.0.stats()
     }
 
+    /// The figures in Prometheus' text format, version 0.0.4.
+    pub fn stats_text(&self) -> String {
+        self.0.stats_text()
+    }
+
+    /// Whether the server takes requests: it listens, and neither drains nor was stopped.
+    pub fn is_ready(&self) -> bool {
+        self.0.is_ready()
+    }
+
+    /// A reference that does not keep the server alive, as for a provider of its own.
+    pub fn downgrade(&self) -> WeakServer {
+        WeakServer(Arc::downgrade(&self.0))
+    }
+
     /// Refuses new requests with `Busy` from now on, and tells their clients to ask at
     /// `elsewhere`. Streams under way go on.
     ///
@@ -251,6 +299,23 @@ impl Server {
     /// `Timeout` if a provider still did not return after the cut.
     pub fn stop(&self, deadline: Duration) -> Result<()> {
         self.0.stop(deadline)
+    }
+}
+
+/// A reference to a [`Server`] that does not keep it alive.
+#[derive(Clone)]
+pub struct WeakServer(Weak<server::ServerHandle>);
+
+impl WeakServer {
+    /// The server; `None`: it is gone.
+    pub fn upgrade(&self) -> Option<Server> {
+        self.0.upgrade().map(Server)
+    }
+}
+
+impl std::fmt::Debug for WeakServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WeakServer")
     }
 }
 

@@ -169,6 +169,13 @@ impl ServerBuilder {
         self
     }
 
+    /// Most bytes that one message of a client that puts may take here beside its body. Default: as
+    /// [`GetOptions::message_limit`](super::GetOptions::message_limit).
+    pub fn put_message_limit(mut self, bytes: u64) -> Self {
+        self.0.take.message_limit = Some(bytes);
+        self
+    }
+
     /// How long a client that puts may be silent while the host waits for it. Default: for ever.
     pub fn put_stall_timeout(mut self, limit: Duration) -> Self {
         self.0.take.stall_timeout = Some(limit);
