@@ -9,6 +9,7 @@
     reason = "in tests a panic is how a failure shows"
 )]
 
+mod arrays;
 mod crossing;
 mod memory;
 mod middleware;
