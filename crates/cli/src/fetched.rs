@@ -1,14 +1,23 @@
 //! What is fetched, from servers of libdipc and of Flight: a stream that counts its cost, and the
 //! request for a part of a table.
 
-use dipc::arrow::stream::ArrayReader;
-use dipc::client::{GetOptions, Parts, Stream};
-use dipc::{Selection, Status, StreamStats};
+use arrow::datatypes::SchemaRef;
+use dipc::{DeviceArray, Reader, Result, Selection, Status, StreamStats};
 
 use crate::report::Taken;
 
 /// A stream that counts its cost.
-pub trait Counted: ArrayReader {
+pub trait Counted: Send {
+    /// The columns.
+    fn schema(&self) -> SchemaRef;
+
+    /// The next batch, where it lies; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// Those of the stream, which has then ended.
+    fn next(&mut self) -> Result<Option<DeviceArray>>;
+
     /// Figures up to now.
     fn stats(&self) -> StreamStats;
 
@@ -23,13 +32,15 @@ pub trait Counted: ArrayReader {
     }
 }
 
-impl Counted for Stream {
-    fn stats(&self) -> StreamStats {
-        self.stats()
+impl Counted for Reader {
+    fn schema(&self) -> SchemaRef {
+        self.schema()
     }
-}
 
-impl Counted for Parts {
+    fn next(&mut self) -> Result<Option<DeviceArray>> {
+        self.next_array()
+    }
+
     fn stats(&self) -> StreamStats {
         self.stats()
     }
@@ -39,14 +50,10 @@ impl Counted for Parts {
     }
 }
 
-/// Asks for the selection of `options`. Where the server cannot select the columns, asks for all of
-/// them: the work on the rows leaves out the others, or says which there are.
-pub fn ask_selected<T>(
-    options: &GetOptions,
-    ask: impl Fn(&GetOptions) -> dipc::Result<T>,
-) -> dipc::Result<T> {
-    let selection = &options.selection;
-    match ask(options) {
+/// Asks for `selection`. Where the server cannot select the columns, asks for all of them: the work
+/// on the rows leaves out the others, or says which there are.
+pub fn ask_selected<T>(selection: &Selection, ask: impl Fn(Selection) -> Result<T>) -> Result<T> {
+    match ask(selection.clone()) {
         Err(error)
             if selection.columns().is_some()
                 && matches!(
@@ -59,10 +66,7 @@ pub fn ask_selected<T>(
                 rows.set_filter(filter)?;
             }
             rows.set_rows(selection.first_row(), selection.rows());
-            ask(&GetOptions {
-                selection: rows,
-                ..options.clone()
-            })
+            ask(rows)
         }
         asked => asked,
     }

@@ -10,13 +10,11 @@ use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use dipc::{Arena, Error, Status};
 
 use crate::report::bytes_text;
-use crate::source::Reader;
+use crate::source::{Annotated, Metadata, Reader};
 
-/// A batch and its custom metadata, encoded as `ArrowSchema.metadata`.
-pub type Annotated = (RecordBatch, Vec<u8>);
-
-/// Reads a whole table into `arena`, whose limit is `room` bytes.
-pub fn load(mut reader: Reader, arena: &Arena, room: u64) -> Result<Vec<Annotated>> {
+/// Reads a whole table into `arena`, whose limit is `room` bytes: its batches, each with its custom
+/// metadata.
+pub fn load(reader: Reader, arena: &Arena, room: u64) -> Result<Vec<(RecordBatch, Metadata)>> {
     let mut mover = Mover {
         arena,
         room,
@@ -24,8 +22,9 @@ pub fn load(mut reader: Reader, arena: &Arena, room: u64) -> Result<Vec<Annotate
         now: HashMap::new(),
     };
     let mut batches = Vec::new();
-    while let Some(batch) = reader.next() {
-        batches.push((mover.batch(&batch?)?, reader.metadata().to_vec()));
+    for annotated in Annotated(reader) {
+        let (batch, metadata) = annotated?;
+        batches.push((mover.batch(&batch)?, metadata));
     }
     Ok(batches)
 }
@@ -209,7 +208,7 @@ mod tests {
             .chain(nulls)
             .filter(|buffer| !buffer.is_empty())
         {
-            assert!(dipc::arena::find(buffer.as_ptr(), buffer.len()).is_some());
+            assert!(dipc::ArenaFile::of(buffer).is_some());
         }
         data.child_data().iter().for_each(check_lendable);
     }

@@ -7,14 +7,12 @@ use anyhow::Result;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchReader};
-use dipc::arrow::OwnedDeviceStream;
-use dipc::lines::Lines;
-use dipc::server::{HostProvider, ServerRequest};
-use dipc::{Error, Status};
+use dipc::{Batches, Error, Provider, Request, Status};
 use tracing::warn;
 
+use crate::lines::Lines;
 use crate::output::whole;
-use crate::source::{Reader, Reading, Source, TableReader, export};
+use crate::source::{Reader, Reading, Source, TableReader, batches};
 
 /// Most characters of a ticket in an error.
 const TICKET_CHARS: usize = 200;
@@ -94,7 +92,7 @@ impl RecordBatchReader for ServedReader {
 }
 
 impl TableReader for ServedReader {
-    fn metadata(&self) -> &[u8] {
+    fn metadata(&self) -> &[(String, String)] {
         self.inner.metadata()
     }
 }
@@ -106,13 +104,11 @@ pub struct SourceProvider {
     pub is_fixed: bool,
 }
 
-impl HostProvider for SourceProvider {
-    fn open(&self, _: &ServerRequest) -> dipc::Result<OwnedDeviceStream> {
-        let reader = self
-            .source
-            .reader()
-            .map_err(|error| Error::new(Status::Provider, whole(&error)))?;
-        Ok(export(reader))
+impl Provider for SourceProvider {
+    fn get(&self, _: &Request<'_>) -> dipc::Result<Batches> {
+        let reader = self.source.reader();
+        let reader = reader.map_err(|error| Error::new(Status::Provider, whole(&error)))?;
+        Ok(batches(reader))
     }
 
     /// Files must not change while they are served, but by `--replace`.

@@ -9,9 +9,8 @@ use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchReader};
 use parking_lot::RwLock;
 
-use crate::lend::Annotated;
 use crate::served::Served;
-use crate::source::{Reader, TableReader};
+use crate::source::{Metadata, Reader, TableReader};
 
 /// The tables, by their tickets. Clones share them.
 #[derive(Clone, Default)]
@@ -54,7 +53,7 @@ pub enum Table {
         /// Its columns.
         schema: SchemaRef,
         /// Its rows, each batch with its metadata.
-        batches: Vec<Annotated>,
+        batches: Vec<(RecordBatch, Metadata)>,
     },
 }
 
@@ -79,7 +78,7 @@ impl Table {
             Self::Loaded { schema, batches } => Ok(Box::new(LoadedReader {
                 schema: SchemaRef::clone(schema),
                 rest: batches.clone().into_iter(),
-                metadata: Vec::new(),
+                metadata: Metadata::new(),
             })),
         }
     }
@@ -88,8 +87,8 @@ impl Table {
 /// Reads a table in memory.
 struct LoadedReader {
     schema: SchemaRef,
-    rest: std::vec::IntoIter<Annotated>,
-    metadata: Vec<u8>,
+    rest: std::vec::IntoIter<(RecordBatch, Metadata)>,
+    metadata: Metadata,
 }
 
 impl Iterator for LoadedReader {
@@ -109,7 +108,7 @@ impl RecordBatchReader for LoadedReader {
 }
 
 impl TableReader for LoadedReader {
-    fn metadata(&self) -> &[u8] {
+    fn metadata(&self) -> &[(String, String)] {
         &self.metadata
     }
 }

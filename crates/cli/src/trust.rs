@@ -2,11 +2,9 @@
 //! token.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use dipc::transport::{TlsFiles, TlsOptions};
-use dipc::{Client, ClientBuilder, Error, Headers, Status};
+use dipc::{Client, ClientBuilder, Error, Headers, Server, ServerBuilder, Status};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// The header of a token.
@@ -103,17 +101,6 @@ impl ClientTrust {
         }
         Ok(client)
     }
-
-    /// For a client of the library.
-    pub fn options(&self) -> Arc<TlsOptions> {
-        TlsOptions::default().with(|files| {
-            *files = TlsFiles {
-                identity: self.tls_cert.clone().zip(self.tls_key.clone()),
-                ca: self.tls_ca.clone(),
-                server_name: self.tls_server_name.clone(),
-            }
-        })
-    }
 }
 
 /// Of a server.
@@ -134,15 +121,16 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// For a server of the library.
-    pub fn options(&self) -> Arc<TlsOptions> {
-        TlsOptions::default().with(|files| {
-            *files = TlsFiles {
-                identity: self.tls_cert.clone().zip(self.tls_key.clone()),
-                ca: self.tls_ca.clone(),
-                server_name: None,
-            }
-        })
+    /// A server with these.
+    pub fn server(&self) -> ServerBuilder {
+        let mut server = Server::builder();
+        if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
+            server = server.tls(certificate, key);
+        }
+        match &self.tls_ca {
+            Some(ca) => server.tls_client_ca(ca),
+            None => server,
+        }
     }
 }
 

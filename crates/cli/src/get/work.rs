@@ -172,7 +172,7 @@ impl RecordBatchReader for Narrowed {
 }
 
 impl TableReader for Narrowed {
-    fn metadata(&self) -> &[u8] {
+    fn metadata(&self) -> &[(String, String)] {
         self.reader.metadata()
     }
 }

@@ -56,7 +56,7 @@ impl Rows {
     }
 
     /// The custom metadata of the batch given last.
-    pub fn metadata(&self) -> &[u8] {
+    pub fn metadata(&self) -> &[(String, String)] {
         self.rest.front().map_or(&[], |reader| reader.metadata())
     }
 

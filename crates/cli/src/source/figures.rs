@@ -1,9 +1,9 @@
 //! The size of a table, where its file tells it without the values.
 
 use anyhow::Result;
-use arrow::ipc;
-use dipc::Error;
-use dipc::proto::{Header, HeaderKind, verifier_options};
+use arrow::datatypes::SchemaRef;
+use dipc::ipc::{Header, HeaderKind};
+use dipc::{Description, Error};
 
 /// What is known of a table before it is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -14,6 +14,23 @@ pub struct Figures {
     pub bytes: Option<u64>,
     /// Its batches.
     pub batches: Option<u64>,
+}
+
+impl Figures {
+    /// The answer to clients that ask for a table of these columns.
+    pub fn describe(self, schema: &SchemaRef) -> Result<Description, Error> {
+        let mut description = Description::new().schema(schema)?;
+        if let Some(rows) = self.rows {
+            description = description.rows(rows);
+        }
+        if let Some(bytes) = self.bytes {
+            description = description.bytes(bytes);
+        }
+        if let Some(batches) = self.batches {
+            description = description.batches(batches);
+        }
+        Ok(description)
+    }
 }
 
 /// Counts the messages of an Arrow file or stream.
@@ -36,11 +53,8 @@ impl Counted {
             return Ok(());
         }
         self.bytes = self.bytes.saturating_add(header.body_len());
-        self.is_compressed |= header.compressed();
-        let bytes = header.bytes();
-        let message = ipc::root_as_message_with_opts(&verifier_options(bytes.len()), bytes);
-        let message = message.map_err(|error| Error::invalid_data(error.to_string()))?;
-        if let Some(batch) = message.header_as_record_batch() {
+        self.is_compressed |= header.is_compressed();
+        if let Some(batch) = header.message()?.header_as_record_batch() {
             let rows = u64::try_from(batch.length())
                 .map_err(|_| Error::invalid_data("a batch has a negative number of rows"))?;
             let most = most.map_or(u64::MAX, |most| most as u64);

@@ -6,14 +6,12 @@
 
 use std::fs::File;
 
+use arrow::buffer::MutableBuffer;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
-use arrow::ipc::{self, Block};
+use arrow::ipc::{Block, MetadataVersion};
 use arrow::record_batch::{RecordBatch, RecordBatchReader};
-use dipc::arrow::decode::ReceivedBody;
-use dipc::arrow::format::{Field, Schema};
-use dipc::device::HostBuffer;
-use dipc::proto::{Header, HeaderKind, verifier_options};
+use dipc::ipc::{Body, Header, HeaderKind, footer};
 use dipc::{Error, Result};
 
 use super::figures::{Counted, Figures};
@@ -52,18 +50,19 @@ impl FileReader {
     /// `InvalidData`, `Protocol` and `Unsupported`, with a reason.
     pub fn open(file: File, len: u64, message_limit: Option<u64>) -> Result<Self> {
         let mut input = Input::new(file, len);
-        let (footer, footer_start) = Footer::read(&mut input, len)?;
+        let footer = Footer::read(&mut input, len)?;
+        let footer_start = footer.start;
         let schema = first_message(&mut input, footer_start)?;
         let batches = Batches::new(&schema, message_limit)?;
-        if !same_fields(&read_schema(&schema)?.fields, &footer.schema.fields) {
+        if !footer.has_fields_of(&schema)? {
             return Err(Error::invalid_data(
                 "the footer has another schema than the stream before it",
             ));
         }
         let stream = input.at();
-        ensure_tiled(&mut input, &footer.places, stream, footer_start)?;
-        let (dictionaries, rest): (Vec<_>, Vec<_>) = footer
-            .places
+        let places = footer.places()?;
+        ensure_tiled(&mut input, &places, stream, footer_start)?;
+        let (dictionaries, rest): (Vec<_>, Vec<_>) = places
             .into_iter()
             .partition(|place| place.kind == HeaderKind::Dictionary);
         let mut reader = Self {
@@ -80,7 +79,7 @@ impl FileReader {
         let mut seen = std::collections::HashSet::new();
         for place in places {
             let (header, body) = self.message(*place)?;
-            let message = message(&header)?;
+            let message = header.message()?;
             if let Some(dictionary) = message.header_as_dictionary_batch()
                 && !seen.insert(dictionary.id())
                 && !dictionary.isDelta()
@@ -91,13 +90,13 @@ impl FileReader {
                     dictionary.id()
                 )));
             }
-            self.batches.add_dictionary(&header, &body)?;
+            self.batches.decode(&header, &body)?;
         }
         Ok(())
     }
 
     /// Reads a message at its place in the footer.
-    fn message(&mut self, place: Place) -> Result<(Header, ReceivedBody)> {
+    fn message(&mut self, place: Place) -> Result<(Header, Body)> {
         let at = |error: Error| error.context(format_args!("block at offset {}", place.start));
         self.input.seek(place.start, place.body)?;
         let header = self
@@ -123,10 +122,8 @@ impl FileReader {
             return Ok(None);
         };
         let (header, body) = self.message(place)?;
-        let batch = self.batches.batch(&header, &body);
-        batch
-            .map(Some)
-            .map_err(|error| error.context(format_args!("block at offset {}", place.start)))
+        let batch = self.batches.decode(&header, &body);
+        batch.map_err(|error| error.context(format_args!("block at offset {}", place.start)))
     }
 }
 
@@ -147,7 +144,7 @@ impl RecordBatchReader for FileReader {
 }
 
 impl TableReader for FileReader {
-    fn metadata(&self) -> &[u8] {
+    fn metadata(&self) -> &[(String, String)] {
         self.batches.metadata()
     }
 }
@@ -160,9 +157,9 @@ impl TableReader for FileReader {
 /// `InvalidData`, `Protocol` and `Unsupported`, with a reason.
 pub fn figures(file: File, len: u64, most: Option<usize>) -> Result<Figures> {
     let mut input = Input::new(file, len);
-    let (footer, _) = Footer::read(&mut input, len)?;
+    let places = Footer::read(&mut input, len)?.places()?;
     let mut counted = Counted::default();
-    for place in footer.places {
+    for place in places {
         input.seek(place.start, place.body)?;
         if let Some(header) = input.header()? {
             counted.add(&header, most)?;
@@ -208,49 +205,55 @@ fn first_message(input: &mut Input, end: u64) -> Result<Header> {
     Err(Error::invalid_data("the file holds no schema"))
 }
 
-/// The content of the footer.
+/// The footer.
 struct Footer {
-    schema: Schema,
-    /// Dictionaries, then batches, each in the footer's order.
-    places: Vec<Place>,
+    /// Its offset in the file.
+    start: u64,
+    bytes: MutableBuffer,
 }
 
 impl Footer {
-    /// Reads the footer of a file of `len` bytes. Gives its offset too.
-    fn read(input: &mut Input, len: u64) -> Result<(Self, u64)> {
+    /// Reads the footer of a file of `len` bytes.
+    fn read(input: &mut Input, len: u64) -> Result<Self> {
         let start = find_footer(input, len)?;
-        let mut memory = HostBuffer::new(usize::try_from(len - TAIL - start).unwrap_or(0))?;
+        // A flatbuffer is read where it is aligned.
+        let rest = usize::try_from(len - TAIL - start).unwrap_or(0);
+        let mut bytes = MutableBuffer::from_len_zeroed(rest);
         input.seek(start, len)?;
-        input.read(memory.as_mut_slice())?;
-        let footer = Self::parse(memory.as_slice(), start);
-        Ok((footer.map_err(|error| error.context("footer"))?, start))
+        input.read(&mut bytes)?;
+        Ok(Self { start, bytes })
     }
 
-    fn parse(bytes: &[u8], footer_start: u64) -> Result<Self> {
-        let footer = ipc::root_as_footer_with_opts(&verifier_options(bytes.len()), bytes)
-            .map_err(|error| Error::invalid_data(format!("it is not a flatbuffer: {error}")))?;
-        // Java left the version out for long, so it reads as V1. Each message has its own version
-        // too.
-        if footer.version() > ipc::MetadataVersion::V5 {
-            return Err(Error::unsupported(format!(
-                "metadata version V{} of the Arrow format cannot be read: V4 and V5 can",
-                i32::from(footer.version().0) + 1
-            )));
-        }
-        let schema = footer
-            .schema()
-            .ok_or_else(|| Error::invalid_data("it has no schema"))?;
-        let schema = Schema::from_ipc(&schema)?;
-        let mut places = Vec::new();
-        for (kind, blocks) in [
-            (HeaderKind::Dictionary, footer.dictionaries()),
-            (HeaderKind::RecordBatch, footer.recordBatches()),
-        ] {
-            for block in blocks.into_iter().flatten() {
-                places.push(place(kind, block, footer_start)?);
+    /// Whether the schema of `message` has the fields of the footer's.
+    fn has_fields_of(&self, message: &Header) -> Result<bool> {
+        let compared = footer(&self.bytes).and_then(|footer| {
+            let schema = footer.schema();
+            let schema = schema.ok_or_else(|| Error::invalid_data("it has no schema"))?;
+            message.has_fields_of(&schema)
+        });
+        compared.map_err(|error| error.context("footer"))
+    }
+
+    /// Dictionaries, then batches, each in the footer's order.
+    fn places(&self) -> Result<Vec<Place>> {
+        let read = || {
+            let footer = footer(&self.bytes)?;
+            // Java left the version out for long, so it reads as V1. Each message has its own
+            // version too.
+            if footer.version() > MetadataVersion::V5 {
+                return Err(Error::unsupported(format!(
+                    "metadata version V{} of the Arrow format cannot be read: V4 and V5 can",
+                    i32::from(footer.version().0) + 1
+                )));
             }
-        }
-        Ok(Self { schema, places })
+            let dictionaries = footer.dictionaries().into_iter().flatten();
+            let batches = footer.recordBatches().into_iter().flatten();
+            (dictionaries.map(|block| (HeaderKind::Dictionary, block)))
+                .chain(batches.map(|block| (HeaderKind::RecordBatch, block)))
+                .map(|(kind, block)| place(kind, block, self.start))
+                .collect()
+        };
+        read().map_err(|error: Error| error.context("footer"))
     }
 }
 
@@ -318,30 +321,4 @@ fn ensure_padding(input: &mut Input, start: u64, end: u64) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn message(header: &Header) -> Result<ipc::Message<'_>> {
-    let bytes = header.bytes();
-    ipc::root_as_message_with_opts(&verifier_options(bytes.len()), bytes)
-        .map_err(|error| Error::invalid_data(error.to_string()))
-}
-
-fn read_schema(header: &Header) -> Result<Schema> {
-    let message = message(header)?;
-    let schema = message
-        .header_as_schema()
-        .ok_or_else(|| Error::invalid_data("its first message is not a schema"))?;
-    Schema::from_ipc(&schema)
-}
-
-/// Whether the fields have the same types. Metadata is ignored.
-fn same_fields(one: &[Field], other: &[Field]) -> bool {
-    let same = |(one, other): (&Field, &Field)| {
-        one.name == other.name
-            && one.ty == other.ty
-            && one.nullable == other.nullable
-            && one.dictionary == other.dictionary
-            && same_fields(&one.children, &other.children)
-    };
-    one.len() == other.len() && one.iter().zip(other).all(same)
 }

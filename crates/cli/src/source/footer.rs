@@ -5,13 +5,14 @@
 use anyhow::{Result, anyhow, bail};
 use arrow::ipc;
 use base64::Engine as _;
-use dipc::arrow::format;
-use dipc::proto::verifier_options;
+use dipc::ipc::Header;
 
 use super::thrift::{Kind, Thrift};
 
+/// Most levels of nested fields that libdipc sends.
+const MAX_DEPTH: usize = 60;
 /// How deeply groups may nest below the root. A list of Arrow takes two groups.
-const MAX_DEPTH: usize = 2 * format::MAX_DEPTH + 2;
+const MAX_GROUPS: usize = 2 * MAX_DEPTH + 2;
 /// The physical type of integers of up to 32 bits.
 const INT32: i64 = 1;
 /// Arrow's own schema among the metadata.
@@ -187,8 +188,8 @@ fn leaves<'a>(elements: &[Element<'a>]) -> Result<Vec<Leaf<'a>>> {
                 element.children
             );
         };
-        if rest.len() > MAX_DEPTH {
-            bail!("fields nest deeper than {} levels", format::MAX_DEPTH);
+        if rest.len() > MAX_GROUPS {
+            bail!("fields nest deeper than {} levels", MAX_DEPTH);
         }
         if children > 0 {
             // The root is not part of a path.
@@ -336,9 +337,8 @@ fn damaged(cause: &str) -> anyhow::Error {
 
 fn arrow_schema(text: &[u8]) -> Result<()> {
     let message = &arrow_message(text)?[..];
-    let verified = ipc::root_as_message_with_opts(&verifier_options(message.len()), message);
-    let message = verified.map_err(|error| damaged(&error.to_string()))?;
-    let schema = message.header_as_schema();
+    let header = Header::parse(message).map_err(|error| damaged(error.text()))?;
+    let schema = header.message()?.header_as_schema();
     for field in schema
         .and_then(|schema| schema.fields())
         .into_iter()
@@ -350,10 +350,10 @@ fn arrow_schema(text: &[u8]) -> Result<()> {
 }
 
 fn check_depth(field: ipc::Field<'_>, depth: usize) -> Result<()> {
-    if depth > format::MAX_DEPTH {
+    if depth > MAX_DEPTH {
         bail!(
             "its metadata ARROW:schema is wrong: fields nest deeper than {} levels",
-            format::MAX_DEPTH
+            MAX_DEPTH
         );
     }
     for child in field.children().into_iter().flatten() {

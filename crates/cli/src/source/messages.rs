@@ -5,15 +5,13 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom};
-use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
-use dipc::arrow::decode::{DecodeOptions, Decoder, ReceivedBody};
-use dipc::arrow::{annotation, batch_from_c, schema_from_c};
-use dipc::device::HostBuffer;
-use dipc::proto::Header;
+use dipc::ipc::{Body, Decoder, Header};
 use dipc::{Error, Result};
+
+use super::reader::Metadata;
 
 /// The marker before the length of a message since Arrow 0.15.
 const MARKER: u32 = u32::MAX;
@@ -119,7 +117,7 @@ impl Input {
         // Checked against the file's size before the allocation.
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
         self.read(&mut bytes)?;
-        Ok(Some(Header::parse(&bytes)?))
+        Header::parse(&bytes).map(Some)
     }
 
     /// The body of the header just read.
@@ -127,12 +125,9 @@ impl Input {
     /// # Errors
     ///
     /// `InvalidData` if the file is cut off; `OutOfMemory`.
-    pub fn body(&mut self, header: &Header) -> Result<ReceivedBody> {
-        let len = header.body_len();
-        self.ensure_there(len)?;
-        let mut memory = HostBuffer::to_fill(usize::try_from(len).unwrap_or(usize::MAX))?;
-        self.read(memory.as_mut_slice())?;
-        ReceivedBody::packed(header, memory)
+    pub fn body(&mut self, header: &Header) -> Result<Body> {
+        self.ensure_there(header.body_len())?;
+        Body::read(header, |bytes| self.read(bytes))
     }
 
     /// Skips the body of the header just read.
@@ -206,63 +201,42 @@ impl Input {
 /// Decodes messages to batches.
 pub struct Batches {
     decoder: Decoder,
-    schema: SchemaRef,
     /// Those of the last batch.
-    metadata: Vec<u8>,
+    metadata: Metadata,
 }
 
 impl Batches {
-    /// Reads the schema. `message_limit` is [`DecodeOptions::message_limit`].
+    /// Reads the schema. `message_limit`: as of [`Reading`](super::reader::Reading).
     ///
     /// # Errors
     ///
-    /// Those of [`Decoder::new`]; `InvalidData` for types that the `arrow` crate lacks.
+    /// Those of [`Decoder::new`].
     pub fn new(schema: &Header, message_limit: Option<u64>) -> Result<Self> {
-        let mut options = DecodeOptions::default();
-        if let Some(limit) = message_limit {
-            options.message_limit = limit;
-        }
-        let decoder = Decoder::new(schema, options)?;
-        let schema = Arc::new(schema_from_c(&decoder.schema())?);
-        Ok(Self {
-            decoder,
-            schema,
-            metadata: Vec::new(),
-        })
+        let decoder = Decoder::new(schema, message_limit)?;
+        let metadata = Metadata::new();
+        Ok(Self { decoder, metadata })
     }
 
     /// The schema.
     pub fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
+        self.decoder.schema()
     }
 
-    /// The custom metadata of the last batch, encoded as `ArrowSchema.metadata`.
-    pub fn metadata(&self) -> &[u8] {
+    /// The custom metadata of the last batch.
+    pub fn metadata(&self) -> &[(String, String)] {
         &self.metadata
     }
 
-    /// Adds a dictionary.
+    /// Keeps a dictionary, or gives a batch.
     ///
     /// # Errors
     ///
-    /// Those of [`Decoder::add_dictionary`].
-    pub fn add_dictionary(&mut self, header: &Header, body: &ReceivedBody) -> Result<()> {
-        self.decoder.add_dictionary(header, body)?;
-        Ok(())
-    }
-
-    /// Decodes a batch.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Decoder::batch`] and of [`batch_from_c`].
-    pub fn batch(&mut self, header: &Header, body: &ReceivedBody) -> Result<RecordBatch> {
-        let batch = self.decoder.batch(header, body)?;
-        self.metadata.clear();
-        self.metadata
-            .extend_from_slice(annotation(batch.array.raw()));
-        // SAFETY: the decoder has checked the array, at level full, against the schema that
-        // `self.schema` was made of (rule A8).
-        unsafe { batch_from_c(batch.array, &self.schema) }
+    /// Those of [`Decoder::decode`].
+    pub fn decode(&mut self, header: &Header, body: &Body) -> Result<Option<RecordBatch>> {
+        let decoded = self.decoder.decode(header, body)?;
+        Ok(decoded.map(|(batch, metadata)| {
+            self.metadata = metadata;
+            batch
+        }))
     }
 }

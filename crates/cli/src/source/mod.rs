@@ -3,7 +3,6 @@
 //! Each stream opens the source anew, so that many clients can read it at once, each at its own
 //! pace.
 
-mod annotated;
 pub mod coarse;
 mod expansion;
 mod figures;
@@ -28,8 +27,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchReader};
-use dipc::arrow::description::Description;
-use dipc::arrow::schema_to_c;
+use dipc::Description;
 
 use crate::calm;
 use file::FileReader;
@@ -38,11 +36,10 @@ use row_groups::ParquetReader;
 use stream::StreamReader;
 use tpch::Table;
 
-pub use annotated::{export, with_metadata};
 pub use figures::Figures;
 #[cfg(test)]
 pub use reader::Plain;
-pub use reader::{Reader, Reading, TableReader};
+pub use reader::{Annotated, Metadata, Reader, Reading, TableReader, batches};
 
 /// Endings of the files of a directory that are served.
 pub const ENDINGS: [&str; 4] = ["parquet", "arrow", "arrows", "feather"];
@@ -111,14 +108,8 @@ impl Source {
     /// What is known of the table before it is read.
     pub fn describe(&self, reading: Reading) -> Result<Description> {
         let figures = self.figures(reading)?;
-        let mut description = Description {
-            rows: figures.rows,
-            bytes: figures.bytes,
-            batches: figures.batches,
-            ..Description::default()
-        };
-        description.set_schema(&schema_to_c(&self.reader(reading)?.schema())?)?;
-        Ok(description)
+        let schema = self.reader(reading)?.schema();
+        Ok(figures.describe(&schema)?)
     }
 
     /// The size, where the file tells it without its values.
@@ -299,7 +290,7 @@ struct FileSource {
     batch_rows: Option<usize>,
     rest: Option<RecordBatch>,
     /// Those of the batch of which the last slice was.
-    metadata: Vec<u8>,
+    metadata: Metadata,
 }
 
 impl FileSource {
@@ -311,7 +302,7 @@ impl FileSource {
             schema,
             batch_rows: reading.batch_rows,
             rest: None,
-            metadata: Vec::new(),
+            metadata: Metadata::new(),
         })
     }
 
@@ -331,8 +322,7 @@ impl Iterator for FileSource {
                 let inner = self.inner.as_mut()?;
                 match calm::catch(|| inner.next()) {
                     Ok(Some(Ok(batch))) => {
-                        self.metadata.clear();
-                        self.metadata.extend_from_slice(inner.metadata());
+                        self.metadata = inner.metadata().to_vec();
                         batch
                     }
                     Ok(Some(Err(ArrowError::ExternalError(cause)))) => {
@@ -361,7 +351,7 @@ impl RecordBatchReader for FileSource {
 }
 
 impl TableReader for FileSource {
-    fn metadata(&self) -> &[u8] {
+    fn metadata(&self) -> &[(String, String)] {
         &self.metadata
     }
 }

@@ -14,7 +14,6 @@ use arrow::compute::can_cast_types;
 use arrow::datatypes::{Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions, RecordBatchReader};
-use dipc::arrow::decode::DecodeOptions;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
 };
@@ -25,7 +24,7 @@ use parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader, 
 use super::coarse;
 use super::footer;
 use super::pages::Group;
-use super::reader::{DEFAULT_BATCH_ROWS, Reading, TableReader};
+use super::reader::{DEFAULT_BATCH_ROWS, DEFAULT_MESSAGE_LIMIT, Reading, TableReader};
 use super::room::Room;
 
 /// The last bytes of a file, and of a file with an encrypted footer.
@@ -97,9 +96,7 @@ impl ParquetReader {
         let schema = Arc::new(Schema::new(given));
         let fields = &Fields::from(read);
         let levels = parquet_to_arrow_field_levels(columns, ProjectionMask::all(), Some(fields))?;
-        let limit = reading
-            .message_limit
-            .unwrap_or(DecodeOptions::default().message_limit);
+        let limit = reading.message_limit.unwrap_or(DEFAULT_MESSAGE_LIMIT);
         let room = Arc::new(Room::new(limit, columns.columns(), fields));
         let mut reader = Self {
             schema,

@@ -5,7 +5,7 @@ use std::fs::File;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchReader};
-use dipc::proto::HeaderKind;
+use dipc::ipc::HeaderKind;
 use dipc::{Error, Result};
 
 use super::figures::{Counted, Figures};
@@ -61,12 +61,11 @@ impl StreamReader {
                 break;
             };
             let body = self.input.body(&header)?;
-            match header.kind() {
-                HeaderKind::Schema => {
-                    return Err(Error::invalid_data("a second schema is in the stream"));
-                }
-                HeaderKind::Dictionary => self.batches.add_dictionary(&header, &body)?,
-                HeaderKind::RecordBatch => return self.batches.batch(&header, &body).map(Some),
+            if header.kind() == HeaderKind::Schema {
+                return Err(Error::invalid_data("a second schema is in the stream"));
+            }
+            if let Some(batch) = self.batches.decode(&header, &body)? {
+                return Ok(Some(batch));
             }
         }
         self.input.ensure_ended()?;
@@ -117,7 +116,7 @@ impl RecordBatchReader for StreamReader {
 }
 
 impl TableReader for StreamReader {
-    fn metadata(&self) -> &[u8] {
+    fn metadata(&self) -> &[(String, String)] {
         self.batches.metadata()
     }
 }
