@@ -3,26 +3,24 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use anyhow::Context as _;
-use arrow::datatypes::Schema;
+use arrow::datatypes::{Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
-use dipc::arrow::description::Description;
-use dipc::arrow::stream::ArrayReader as _;
-use dipc::arrow::{OwnedDeviceStream, batch_from_c, schema_from_c, schema_to_c};
-use dipc::lines::Lines;
-use dipc::server::{HostProvider, ServerHandle, ServerRequest};
-use dipc::{Error, Headers, Result, Status, Verb};
+use dipc::{
+    Batches, Description, Error, Headers, Provider, Request, Result, Server, Status, WeakServer,
+};
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use crate::calm;
+use crate::lines::Lines;
 use crate::output::{io_kind, whole};
 use crate::served::{Served, SourceProvider};
 use crate::sink::{Sink, Target};
 use crate::soundness::ensure_sound;
-use crate::source::{ENDINGS, Reading, Source, export};
+use crate::source::{ENDINGS, Figures, Reading, Source, batches};
 use crate::tables::{Table, Tables};
 
 /// The beginning of the names of files that are being written.
@@ -137,7 +135,7 @@ pub struct Rules {
 pub struct Accepting {
     folder: Folder,
     rules: Rules,
-    server: Weak<ServerHandle>,
+    server: WeakServer,
     tables: Tables,
     /// One table at a time gets its name.
     naming: Mutex<()>,
@@ -145,16 +143,11 @@ pub struct Accepting {
 
 impl Accepting {
     /// Tables are served by `server`, and by Flight as `tables`.
-    pub fn new(
-        folder: Folder,
-        rules: Rules,
-        server: &Arc<ServerHandle>,
-        tables: Tables,
-    ) -> Arc<Self> {
+    pub fn new(folder: Folder, rules: Rules, server: &Server, tables: Tables) -> Arc<Self> {
         Arc::new(Self {
             folder,
             rules,
-            server: Arc::downgrade(server),
+            server: server.downgrade(),
             tables,
             naming: Mutex::new(()),
         })
@@ -171,7 +164,7 @@ impl Accepting {
     ///
     /// `InvalidArgument` for a name that is not one of a file, `AlreadyExists`, `Unsupported` for
     /// columns that the format lacks, `Provider` for an error of the system.
-    pub fn begin(self: &Arc<Self>, name: &[u8], schema: &Schema) -> Result<Incoming> {
+    pub fn begin(self: &Arc<Self>, name: &[u8], schema: &SchemaRef) -> Result<Incoming> {
         let (ticket, ending) = ticket_of(name)?;
         let path = self.path_for(&ticket, ending)?;
         let failed = |error| self.failed(&path, &error);
@@ -188,7 +181,7 @@ impl Accepting {
             ending,
             path,
             sink,
-            schema: schema.clone(),
+            schema: SchemaRef::clone(schema),
             rows: 0,
         })
     }
@@ -264,27 +257,26 @@ impl Accepting {
     /// Serves a table that is whole.
     fn serve(&self, ticket: &str, path: PathBuf, description: Description) {
         let source = Served::new(ticket.as_bytes(), Source::File(path), self.rules.reading);
-        let provider = Box::new(SourceProvider {
+        let provider = SourceProvider {
             source: source.clone(),
             is_fixed: !self.rules.replaces,
-        });
+        };
         self.tables.insert(
             ticket.as_bytes().to_vec(),
             Table::Source {
                 source,
-                rows: description.rows,
+                rows: description.total_rows(),
             },
         );
         let Some(server) = self.server.upgrade() else {
             return;
         };
-        let served = server.serve(ticket.as_bytes(), provider);
-        let described = match served.map_err(|(error, _)| error) {
+        let described = match server.serve(ticket, provider) {
             // The provider of the table before reads the new file.
             Err(error) if error.status() == Status::AlreadyExists => Ok(()),
             outcome => outcome,
         }
-        .and_then(|()| server.set_description(ticket.as_bytes(), description));
+        .and_then(|()| server.set_description(ticket, description));
         if let Err(error) = described {
             // The next start of the server finds the file.
             warn!(ticket, reason = %error, "taken, but not served");
@@ -299,7 +291,7 @@ pub struct Incoming {
     ending: Option<Ending>,
     path: PathBuf,
     sink: Sink,
-    schema: Schema,
+    schema: SchemaRef,
     rows: u64,
 }
 
@@ -345,7 +337,7 @@ impl Incoming {
             let text = "another table has got the name meanwhile";
             return Err(Error::new(Status::AlreadyExists, text));
         }
-        let mut description = Description::default();
+        let mut described = None;
         // What cannot be read would stop the next start of the server.
         let readable = |path: &Path| {
             let source = Source::File(path.to_path_buf());
@@ -353,10 +345,11 @@ impl Incoming {
             if !has_same_columns(&reader.schema(), &self.schema) {
                 return Err(changed(&self.path).into());
             }
-            let figures = source.figures(reading)?;
-            description.rows = Some(self.rows);
-            (description.bytes, description.batches) = (figures.bytes, figures.batches);
-            description.set_schema(&schema_to_c(&self.schema)?)?;
+            let figures = Figures {
+                rows: Some(self.rows),
+                ..source.figures(reading)?
+            };
+            described = Some(figures.describe(&self.schema)?);
             Ok(())
         };
         let sink = self.sink;
@@ -368,7 +361,7 @@ impl Incoming {
             warn!(reason = %error, "the name may not outlive a failure of the machine");
         }
         info!(ticket = self.ticket, rows = self.rows, "taken");
-        accepting.serve(&self.ticket, self.path, description);
+        accepting.serve(&self.ticket, self.path, described.unwrap_or_default());
         Ok(())
     }
 }
@@ -439,7 +432,7 @@ fn changed(path: &Path) -> Error {
 }
 
 /// Ends the work for a client that has gone, or whose time is over.
-fn ensure_wanted(request: &ServerRequest) -> Result<()> {
+fn ensure_wanted(request: &Request<'_>) -> Result<()> {
     if request.is_cancelled() {
         return Err(Error::cancelled("the client has gone, or has cancelled"));
     }
@@ -457,19 +450,14 @@ pub struct Taker(pub Arc<Accepting>);
 
 impl Taker {
     /// Takes the table of a request. The result is its ticket here.
-    fn receive(&self, request: &ServerRequest) -> Result<String> {
-        let schema = schema_from_c(&request.source_schema()?)?;
-        let mut incoming = self.0.begin(request.ticket(), &schema)?;
+    fn receive(&self, request: &Request<'_>) -> Result<String> {
+        let mut incoming = (self.0).begin(request.ticket(), &request.table_schema()?)?;
         let ticket = incoming.ticket().to_owned();
         let mut answer = Headers::new();
         answer.add(TICKET_HEADER, ticket.as_str())?;
         request.add_headers(&answer)?;
-        let schema = Arc::new(schema);
-        let mut source = request.source()?;
-        while let Some(array) = source.next()? {
-            // SAFETY: the stream is one of libdipc's own, which hands out only arrays that it has
-            // checked against its schema (rule A8), which is that of the request.
-            let batch = unsafe { batch_from_c(array, &schema) }?;
+        let mut table = request.take_table()?;
+        while let Some(batch) = table.next_batch()? {
             incoming.write(&batch, &|| ensure_wanted(request))?;
         }
         incoming.finish()?;
@@ -477,37 +465,35 @@ impl Taker {
     }
 }
 
-impl HostProvider for Taker {
-    fn open(&self, request: &ServerRequest) -> Result<OwnedDeviceStream> {
-        match request.verb() {
-            Verb::Exchange => {
-                let ticket = self.receive(request)?;
-                let table = self.0.tables.find(ticket.as_bytes());
-                let gone = || Error::new(Status::NotFound, "the table has gone meanwhile");
-                let reader = table.ok_or_else(gone)?.reader();
-                let failed = |error| Error::new(Status::Provider, whole(&error));
-                let reader = reader.map_err(failed)?;
-                Ok(export(reader))
-            }
-            // The server asks only where it has nothing.
-            Verb::List => Description::default().stream(),
-            Verb::Get | Verb::Describe => Err(Error::new(
-                Status::NotFound,
-                format!(
-                    "the server has no ticket {:?}",
-                    String::from_utf8_lossy(request.ticket())
-                ),
-            )),
-            verb => Err(Error::unsupported(format!(
-                "this server does not know {}: it gives, takes, describes and lists tables",
-                verb.name()
-            ))),
-        }
+impl Provider for Taker {
+    fn get(&self, request: &Request<'_>) -> Result<Batches> {
+        Err(unknown(request))
     }
 
-    fn take(&self, request: &ServerRequest) -> Result<()> {
+    fn take_put(&self, request: &Request<'_>) -> Result<()> {
         self.receive(request).map(drop)
     }
+
+    fn take_exchange(&self, request: &Request<'_>) -> Result<Batches> {
+        let ticket = self.receive(request)?;
+        let table = self.0.tables.find(ticket.as_bytes());
+        let gone = || Error::new(Status::NotFound, "the table has gone meanwhile");
+        let reader = table.ok_or_else(gone)?.reader();
+        reader
+            .map(batches)
+            .map_err(|error| Error::new(Status::Provider, whole(&error)))
+    }
+
+    fn describe(&self, request: &Request<'_>) -> Result<Description> {
+        Err(unknown(request))
+    }
+}
+
+/// The server asks its handler only where it has nothing.
+fn unknown(request: &Request<'_>) -> Error {
+    let ticket = String::from_utf8_lossy(request.ticket());
+    let text = format!("the server has no ticket {ticket:?}");
+    Error::new(Status::NotFound, text)
 }
 
 #[cfg(test)]

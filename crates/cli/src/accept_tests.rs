@@ -4,7 +4,6 @@ use std::cell::Cell;
 
 use arrow::array::{Array as _, ArrayRef, ListArray, NullArray};
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
-use dipc::server::ServerOptions;
 
 use super::*;
 use crate::lengths::MAX_VALUES;
@@ -54,7 +53,7 @@ fn names_are_names_of_files() {
 #[test]
 fn a_writer_ends_with_its_client() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Arc::new(ServerHandle::new(ServerOptions::default()).unwrap());
+    let server = Server::new().unwrap();
     let rules = Rules {
         ending: Ending::Parquet,
         replaces: false,
@@ -106,7 +105,7 @@ fn a_directory_that_cannot_be_written_is_refused() {
 #[test]
 fn unsound_batches_are_refused_in_every_format() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Arc::new(ServerHandle::new(ServerOptions::default()).unwrap());
+    let server = Server::new().unwrap();
     let rules = Rules {
         ending: Ending::Arrow,
         replaces: false,

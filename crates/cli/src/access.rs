@@ -5,9 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use dipc::server::{Authorizer, ServerRequest};
-use dipc::transport::PeerOrigin;
-use dipc::{Error, PeerCertificate, Status, Verb};
+use dipc::{Error, PeerCertificate, Request, Status, Verb};
 use glob::Pattern;
 use parking_lot::RwLock;
 use ring::hmac;
@@ -240,17 +238,17 @@ fn verbs_of(word: &str) -> Result<Vec<Verb>> {
     })
 }
 
-impl Authorizer for Access {
-    fn authorize(&self, request: &ServerRequest) -> Result<(), Error> {
-        let PeerOrigin {
-            process,
-            certificate,
-            ..
-        } = request.origin();
+impl Access {
+    /// Decides about a request of libdipc, and names its client.
+    ///
+    /// # Errors
+    ///
+    /// `Permission`.
+    pub fn authorize(&self, request: &Request<'_>) -> Result<(), Error> {
         let asker = Asker {
             authorization: request.headers().get(AUTHORIZATION),
-            certificate: certificate.as_deref(),
-            uid: process.map(|process| process.uid),
+            certificate: request.certificate(),
+            uid: request.process().map(|process| process.uid),
         };
         let name = self.check(&asker, request.verb(), request.ticket())?;
         request.set_principal(&name);

@@ -185,7 +185,7 @@ pub fn describe(args: &DescribeArgs) -> Result<ExitCode> {
             rows: described.rows,
             bytes: described.bytes,
             batches: None,
-            columns: described.schema.as_ref().map(columns_of),
+            columns: described.schema.as_deref().map(columns_of),
             endpoints: described.endpoints.iter().map(Row::from).collect(),
             is_ordered: described.is_ordered,
         }

@@ -5,12 +5,12 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use dipc::proto::Uri;
-use dipc::server::ServerHandle;
-use dipc::transport::by_scheme;
+use dipc::{Server, Uri};
 
 use crate::parse::UsageError;
 
+/// Schemes of Dissociated IPC, also those without a transport in this build.
+pub const SCHEMES: [&str; 4] = ["shm", "tls", "tcp", "ucx"];
 /// Most servers that a server which drains names.
 const MOST_REDIRECTS: usize = 16;
 /// Most bytes of the URI of one.
@@ -112,13 +112,12 @@ pub fn ensure_uris(uris: &[String]) -> Result<()> {
             let text = format!("--redirect {uri:.40}...: clients read {MOST_REDIRECT_BYTES} bytes");
             return Err(UsageError(text).into());
         }
-        let known = Uri::parse_all(&[uri]).and_then(|uris| {
-            uris.iter()
-                .try_for_each(|uri| by_scheme(&uri.scheme).map(drop))
-        });
-        if let Err(error) = known {
-            return Err(UsageError(format!("--redirect {uri}: {error}")).into());
-        }
+        let fault = match Uri::parse(uri) {
+            Ok(uri) if SCHEMES.contains(&uri.scheme()) => continue,
+            Ok(_) => format!("its scheme is none of {}", SCHEMES.join(", ")),
+            Err(error) => error.to_string(),
+        };
+        return Err(UsageError(format!("--redirect {uri}: {fault}")).into());
     }
     Ok(())
 }
@@ -154,7 +153,7 @@ pub fn bind(address: &str, whom: &str, refusal: Option<&str>) -> Result<TcpListe
 }
 
 /// Listens at `uri`; gives the whole URI. A failure names the address.
-pub fn listen(server: &ServerHandle, uri: &str) -> Result<String> {
+pub fn listen(server: &Server, uri: &str) -> Result<String> {
     if uri.starts_with("grpc") {
         bail!("{uri} is an address of Arrow Flight: give HOST:PORT to --flight");
     }

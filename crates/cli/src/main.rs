@@ -18,6 +18,7 @@ mod growth;
 mod info;
 mod lend;
 mod lengths;
+mod lines;
 mod listening;
 mod logging;
 mod metrics;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use dipc::server::ServerHandle;
+use dipc::{Server, WeakServer};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -42,7 +42,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 struct Figures {
     /// The end of the server does not wait for a client of its figures.
-    server: Weak<ServerHandle>,
+    server: WeakServer,
     flight: Option<Weak<FlightServer>>,
 }
 
@@ -123,7 +123,7 @@ impl MetricsServer {
     /// Answers at `listener`.
     pub fn start(
         listener: TcpListener,
-        server: &Arc<ServerHandle>,
+        server: &Server,
         flight: Option<&Arc<FlightServer>>,
     ) -> Result<Self> {
         let doing = "cannot start to serve metrics";
@@ -140,7 +140,7 @@ impl MetricsServer {
             tokio::net::TcpListener::from_std(listener).context(doing)?
         };
         let figures = Figures {
-            server: Arc::downgrade(server),
+            server: server.downgrade(),
             flight: flight.map(Arc::downgrade),
         };
         runtime.spawn(accept(listener, figures));

@@ -16,7 +16,6 @@ use super::base::table::Ring;
 use super::ops::flight::OneBatchServer;
 use super::ops::latency::StampProvider;
 use super::ops::{filtering, machine, pushing, putting};
-use crate::listening::listen;
 
 /// Serves until the command ends, and reports its usage on request.
 pub fn run(case: &Case, parent: &Parent) -> Result<()> {
@@ -81,7 +80,7 @@ pub fn start(case: &Case) -> Result<(Arc<ServerHandle>, Ready)> {
         }
     }
     let address = case.address();
-    let uri = listen(&server, &address)?;
+    let uri = server.listen(&address)?;
     let (sums, flight) = (ring.sums(), None);
     Ok((server, Ready { uri, sums, flight }))
 }

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_flight::{FlightData, PutResult};
-use dipc::arrow::decode::DecodeOptions;
-use dipc::arrow::{batch_from_c, schema_from_c};
 use dipc::{Error, Status as DipcStatus, Verb};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -125,12 +123,10 @@ fn receive(
     mut messages: Streaming<FlightData>,
     (runtime, audit, gone): (&Handle, &Audit, &dyn Fn() -> bool),
 ) -> Result<String, Status> {
-    let options = DecodeOptions::of_peer(false, None, accepting.message_limit());
     let missing = || Status::invalid_argument("the call has no schema");
-    let decoder = FlightDecoder::new(first, options).map_err(refusal)?;
+    let decoder = FlightDecoder::new(first, accepting.message_limit()).map_err(refusal)?;
     let mut decoder = decoder.ok_or_else(missing)?;
-    let schema = Arc::new(schema_from_c(&decoder.schema()).map_err(refusal)?);
-    let mut incoming = accepting.begin(name, &schema).map_err(refusal)?;
+    let mut incoming = accepting.begin(name, &decoder.schema()).map_err(refusal)?;
     let check = || match gone() {
         true => Err(Error::cancelled("the client has gone")),
         false => Ok(()),
@@ -138,10 +134,7 @@ fn receive(
     // The call ends well only by its client's word.
     while let Some(message) = runtime.block_on(messages.message())? {
         audit.carried(message.data_body.len() as u64);
-        if let Some(array) = decoder.take(&message).map_err(refusal)? {
-            // SAFETY: the decoder has checked the array, at level full, against its schema, which
-            // is `schema` (rule A8).
-            let batch = unsafe { batch_from_c(array, &schema) }.map_err(refusal)?;
+        if let Some(batch) = decoder.take(&message).map_err(refusal)? {
             incoming.write(&batch, &check).map_err(refusal)?;
         }
     }

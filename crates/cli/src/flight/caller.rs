@@ -43,6 +43,17 @@ pub struct Times {
     pub deadline: Option<Duration>,
 }
 
+impl Times {
+    /// Of `--timeout` and `--deadline`.
+    pub fn of(timeout: Option<Duration>, deadline: Option<Duration>) -> Self {
+        Self {
+            connect: timeout.unwrap_or(Duration::from_secs(10)),
+            stall: timeout,
+            deadline,
+        }
+    }
+}
+
 /// A running call of `DoPut`: the last result of the server, if it gives any.
 pub(super) type Call = JoinHandle<Result<Option<PutResult>, tonic::Status>>;
 

@@ -3,12 +3,11 @@
 //! They are those of Arrow IPC, so libdipc's decoder reads them. It trusts no data of a peer. The
 //! reader of the `arrow` crate panics on some damaged messages.
 
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::RecordBatch;
 use arrow_flight::FlightData;
-use dipc::arrow::decode::{DecodeOptions, Decoder, ReceivedBody};
-use dipc::arrow::{OwnedDeviceArray, OwnedSchema};
-use dipc::device::HostBuffer;
-use dipc::proto::{Header, HeaderKind};
-use dipc::{Error, Result, StreamStats};
+use dipc::ipc::{Body, Decoder, Header};
+use dipc::{Result, StreamStats};
 
 /// Decodes one table.
 pub struct FlightDecoder {
@@ -18,30 +17,33 @@ pub struct FlightDecoder {
 
 impl FlightDecoder {
     /// Reads the schema of a table. `None`: the message has only metadata of the application, which
-    /// may come even before the schema.
+    /// may come even before the schema. `message_limit`: as of [`Decoder::new`].
     ///
     /// # Errors
     ///
     /// `Protocol` and `InvalidData` for invalid messages.
-    pub fn new(message: &FlightData, options: DecodeOptions) -> Result<Option<Self>> {
+    pub fn new(message: &FlightData, message_limit: Option<u64>) -> Result<Option<Self>> {
         if message.data_header.is_empty() {
             return Ok(None);
         }
         let header = Header::parse(&message.data_header)?;
         Ok(Some(Self {
-            decoder: Decoder::new(&header, options)?,
+            decoder: Decoder::new(&header, message_limit)?,
             stats: StreamStats::default(),
         }))
     }
 
     /// The schema.
-    pub fn schema(&self) -> OwnedSchema {
+    pub fn schema(&self) -> SchemaRef {
         self.decoder.schema()
     }
 
     /// Figures up to now.
     pub fn stats(&self) -> StreamStats {
-        self.stats
+        let mut stats = self.stats;
+        // gRPC's buffers are not aligned for Arrow, so each body was copied once.
+        stats.bytes_copied = stats.bytes_received + self.decoder.bytes_copied();
+        stats
     }
 
     /// Decodes a message. Gives its batch, if it has one.
@@ -49,37 +51,18 @@ impl FlightDecoder {
     /// # Errors
     ///
     /// `Protocol` and `InvalidData` for invalid messages; `OutOfMemory`.
-    pub fn take(&mut self, message: &FlightData) -> Result<Option<OwnedDeviceArray>> {
+    pub fn take(&mut self, message: &FlightData) -> Result<Option<RecordBatch>> {
         if message.data_header.is_empty() {
             return Ok(None);
         }
-        let (header, body) = open_message(message)?;
-        let len = message.data_body.len() as u64;
-        self.stats.bytes_received += len;
-        // gRPC's buffer is not aligned for Arrow, so the body was copied once.
-        self.stats.bytes_copied += len;
-        match header.kind() {
-            HeaderKind::Schema => Err(Error::protocol("a second schema came in one stream")),
-            HeaderKind::Dictionary => {
-                self.stats.bytes_copied += self.decoder.add_dictionary(&header, &body)?;
-                Ok(None)
-            }
-            HeaderKind::RecordBatch => {
-                let batch = self.decoder.batch(&header, &body)?;
-                self.stats.bytes_copied += batch.copied;
-                self.stats.batches += 1;
-                self.stats.rows = self.stats.rows.saturating_add(batch.rows);
-                Ok(Some(batch.array))
-            }
-        }
+        let header = Header::parse(&message.data_header)?;
+        let body = Body::copy_of(&header, &message.data_body)?;
+        self.stats.bytes_received += message.data_body.len() as u64;
+        let Some((batch, _)) = self.decoder.decode(&header, &body)? else {
+            return Ok(None);
+        };
+        self.stats.batches += 1;
+        self.stats.rows = self.stats.rows.saturating_add(batch.num_rows() as u64);
+        Ok(Some(batch))
     }
-}
-
-/// The header of a message, and its body in aligned memory.
-fn open_message(message: &FlightData) -> Result<(Header, ReceivedBody)> {
-    let header = Header::parse(&message.data_header)?;
-    let mut memory = HostBuffer::new(message.data_body.len())?;
-    memory.as_mut_slice().copy_from_slice(&message.data_body);
-    let body = ReceivedBody::packed(&header, memory)?;
-    Ok((header, body))
 }

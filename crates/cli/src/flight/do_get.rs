@@ -1,10 +1,9 @@
 //! A table fetched by Flight's `DoGet`.
 
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::RecordBatch;
 use arrow_flight::{FlightData, Ticket};
-use dipc::arrow::decode::DecodeOptions;
-use dipc::arrow::stream::ArrayReader;
-use dipc::arrow::{OwnedDeviceArray, OwnedSchema};
-use dipc::{DeviceKind, Error, Result, StreamStats};
+use dipc::{DeviceArray, Error, Result, StreamStats};
 use tonic::Streaming;
 
 use crate::fetched::Counted;
@@ -26,7 +25,7 @@ impl DoGet {
     /// # Errors
     ///
     /// The server's error; `Protocol` and `InvalidData` for invalid messages.
-    pub fn open(peer: &Peer, ticket: Ticket, options: DecodeOptions) -> Result<Self> {
+    pub fn open(peer: &Peer, ticket: Ticket, message_limit: Option<u64>) -> Result<Self> {
         let mut messages = peer.do_get(ticket)?;
         let here = |error: Error| error.context(format_args!("DoGet at {}", peer.uri()));
         let decoder = loop {
@@ -34,7 +33,7 @@ impl DoGet {
                 let text = "the stream ended before its schema came";
                 return Err(here(Error::protocol(text)));
             };
-            if let Some(decoder) = FlightDecoder::new(&message, options).map_err(here)? {
+            if let Some(decoder) = FlightDecoder::new(&message, message_limit).map_err(here)? {
                 break decoder;
             }
         };
@@ -47,43 +46,38 @@ impl DoGet {
     }
 
     /// Reads messages up to the next batch.
-    fn advance(&mut self) -> Result<Option<OwnedDeviceArray>> {
+    fn advance(&mut self) -> Result<Option<RecordBatch>> {
         while let Some(messages) = &mut self.messages {
             let Some(message) = self.peer.next(messages)? else {
                 self.messages = None;
                 break;
             };
-            let array = (self.decoder.take(&message))
+            let batch = (self.decoder.take(&message))
                 .map_err(|error| error.context(format_args!("DoGet at {}", self.peer.uri())))?;
-            if array.is_some() {
-                return Ok(array);
+            if batch.is_some() {
+                return Ok(batch);
             }
         }
         Ok(None)
     }
 }
 
-impl ArrayReader for DoGet {
-    fn schema(&mut self) -> Result<OwnedSchema> {
-        Ok(self.decoder.schema())
+impl Counted for DoGet {
+    fn schema(&self) -> SchemaRef {
+        self.decoder.schema()
     }
 
-    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+    fn next(&mut self) -> Result<Option<DeviceArray>> {
         if let Some(error) = &self.error {
             return Err(error.clone());
         }
-        self.advance().inspect_err(|error| {
+        let batch = self.advance().inspect_err(|error| {
             self.error = Some(error.clone());
             self.messages = None;
-        })
+        });
+        Ok(batch?.map(DeviceArray::from))
     }
 
-    fn device_type(&self) -> i32 {
-        DeviceKind::CPU.0
-    }
-}
-
-impl Counted for DoGet {
     fn stats(&self) -> StreamStats {
         self.decoder.stats()
     }

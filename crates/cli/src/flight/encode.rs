@@ -11,8 +11,8 @@ use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use arrow_flight::{FlightData, IpcMessage, SchemaAsIpc};
 use dipc::{Error, Result};
 
+use crate::flight::annotated::with_metadata;
 use crate::lend::compact;
-use crate::source::with_metadata;
 
 /// Largest body of a message with more than one row, in bytes. Many clients of gRPC refuse messages
 /// of more than 4 MiB.
@@ -52,7 +52,7 @@ impl FlightEncoder {
     }
 
     /// Passes the messages of a batch to `send` in order, until `send` breaks. A large batch is
-    /// split; each part has the custom metadata, which are encoded as `ArrowSchema.metadata`.
+    /// split; each part has the custom metadata.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl FlightEncoder {
     pub fn encode(
         &mut self,
         batch: &RecordBatch,
-        metadata: &[u8],
+        metadata: &[(String, String)],
         send: &mut dyn FnMut(FlightData) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
         let given = batch.columns().iter().map(|column| column.data_type());
@@ -149,7 +149,7 @@ mod tests {
         ArrayRef, DictionaryArray, FixedSizeListArray, Int64Array, StringArray, StringViewArray,
     };
     use arrow::datatypes::{DataType, Field, Int8Type};
-    use dipc::proto::{Header, HeaderKind};
+    use dipc::ipc::{Header, HeaderKind};
 
     use super::*;
 
@@ -157,7 +157,7 @@ mod tests {
         let mut encoder = FlightEncoder::new(&batch.schema());
         encoder.schema();
         let mut messages = Vec::new();
-        let flow = encoder.encode(batch, b"", &mut |message| {
+        let flow = encoder.encode(batch, &[], &mut |message| {
             messages.push(message);
             ControlFlow::Continue(())
         });
@@ -221,7 +221,7 @@ mod tests {
         let mut encoder = FlightEncoder::new(&large().schema());
         encoder.schema();
         let mut sent = 0;
-        let flow = encoder.encode(&large(), b"", &mut |_| {
+        let flow = encoder.encode(&large(), &[], &mut |_| {
             sent += 1;
             if sent < 2 {
                 ControlFlow::Continue(())
@@ -238,11 +238,11 @@ mod tests {
     #[test]
     fn metadata_of_batches_are_sent() {
         let pairs = [("k", "1"), ("k", "2"), ("", "x")];
-        let metadata = dipc::arrow::format::write_metadata(&pairs).unwrap();
+        let owned = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let mut encoder = FlightEncoder::new(&large().schema());
         encoder.schema();
         let mut messages = Vec::new();
-        let flow = encoder.encode(&large(), &metadata, &mut |message| {
+        let flow = encoder.encode(&large(), &owned, &mut |message| {
             messages.push(message);
             ControlFlow::Continue(())
         });
@@ -274,7 +274,7 @@ mod tests {
         let word: ArrayRef = Arc::new(StringArray::from(vec!["x"]));
         let other = RecordBatch::try_from_iter([("n", Arc::clone(&word)), ("kind", word)]).unwrap();
         for wrong in [other, batch.project(&[0]).unwrap()] {
-            let outcome = encoder.encode(&wrong, b"", &mut |_| ControlFlow::Continue(()));
+            let outcome = encoder.encode(&wrong, &[], &mut |_| ControlFlow::Continue(()));
             assert!(outcome.unwrap_err().text().contains("columns"));
         }
     }

@@ -4,14 +4,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use arrow::datatypes::Schema;
+use arrow::datatypes::{Schema, SchemaRef};
 use arrow_flight::{FlightDescriptor, FlightEndpoint, FlightInfo};
-use dipc::arrow::decode::{DecodeOptions, Decoder};
-use dipc::arrow::stream::ArrayReader;
-use dipc::arrow::{OwnedDeviceArray, OwnedSchema, schema_from_c, schema_to_c};
-use dipc::client::{Client, GetOptions};
-use dipc::proto::Header;
-use dipc::{Cancel, DeviceKind, Error, Result, Selection, Status, StreamStats};
+use dipc::ipc::{Decoder, Header};
+use dipc::{
+    Cancel, Client, DeviceArray, Error, GetOptions, Result, Selection, Status, StreamStats,
+};
 use tracing::{info, warn};
 
 use crate::fetched::{Counted, ask_selected};
@@ -36,6 +34,10 @@ pub struct Request<'a> {
     pub client: Client,
     /// Options of those streams.
     pub options: GetOptions,
+    /// Most bytes that a message of `DoGet` may take beside its body.
+    pub message_limit: Option<u64>,
+    /// Limits of waits for the Flight server.
+    pub times: Times,
     /// For the Flight server.
     pub trust: &'a ClientTrust,
     /// Ends all waits.
@@ -50,7 +52,7 @@ pub struct Asked {
     trusted_network: bool,
     client: Client,
     options: GetOptions,
-    cancel: Cancel,
+    message_limit: Option<u64>,
 }
 
 impl Asked {
@@ -67,14 +69,11 @@ impl Asked {
             trusted_network,
             client,
             options,
+            message_limit,
+            times,
             trust,
             cancel,
         } = request;
-        let times = Times {
-            connect: options.connect_timeout,
-            stall: options.stall_timeout,
-            deadline: options.deadline,
-        };
         let caller = Caller::new(&cancel, times, trust)?;
         let peer = Peer::connect(&caller, uri)?;
         let info = ask(&peer, name, command)?;
@@ -85,7 +84,7 @@ impl Asked {
             trusted_network,
             client,
             options,
-            cancel,
+            message_limit,
         })
     }
 
@@ -94,8 +93,8 @@ impl Asked {
     /// # Errors
     ///
     /// `Protocol`: the server does not tell it.
-    pub fn schema(&self) -> Result<Schema> {
-        schema_of(&self.info, self.options.decode(false))
+    pub fn schema(&self) -> Result<SchemaRef> {
+        schema_of(&self.info, self.message_limit)
     }
 
     /// Begins to fetch a part of the table, with the columns of `names` alone. Waits for the schema.
@@ -119,23 +118,18 @@ impl Asked {
         let mut fetch = FlightFetch {
             rest: endpoints.into(),
             current: None,
-            schema: Schema::empty(),
+            schema: SchemaRef::new(Schema::empty()),
             ended: StreamStats::default(),
             taken: Vec::new(),
             total_rows: total_rows.filter(|_| !selects_rows),
             selects_rows,
             names: names.map(str::to_owned),
-            asked: Self {
-                options: GetOptions {
-                    selection,
-                    ..self.options
-                },
-                ..self
-            },
+            selection,
+            asked: self,
         };
         fetch.schema = match fetch.begin_next()? {
-            Some(mut first) => {
-                let schema = schema_from_c(&first.schema()?)?;
+            Some(first) => {
+                let schema = first.schema();
                 fetch.current = Some(first);
                 schema
             }
@@ -148,6 +142,7 @@ impl Asked {
 /// A table whose parts, the endpoints, are fetched one after the other.
 pub struct FlightFetch {
     asked: Asked,
+    selection: Selection,
     /// Rows are left out, which only a server of libdipc can do.
     selects_rows: bool,
     /// The columns that are wanted; `None`: all.
@@ -156,7 +151,7 @@ pub struct FlightFetch {
     rest: VecDeque<FlightEndpoint>,
     /// The endpoint that is being fetched.
     current: Option<Box<dyn Counted>>,
-    schema: Schema,
+    schema: SchemaRef,
     /// Figures of the ended endpoints.
     ended: StreamStats,
     taken: Vec<Taken>,
@@ -224,7 +219,7 @@ impl FlightFetch {
             peer,
             client,
             options,
-            cancel,
+            message_limit,
             ..
         } = &self.asked;
         if self.selects_rows && !matches!(route, Route::Dissociated(_)) {
@@ -233,30 +228,30 @@ impl FlightFetch {
                  libdipc, as dipc serve --listen tells one",
             ));
         }
-        let decode = options.decode(false);
         Ok(match route {
             Route::Dissociated(uris) => {
                 let uris: Vec<&str> = uris.iter().map(String::as_str).collect();
-                let options = GetOptions {
-                    deadline: caller.left()?,
-                    ..options.clone()
-                };
+                let mut options = options.clone();
+                if let Some(left) = caller.left()? {
+                    options = options.deadline(left);
+                }
                 // Rule R4: `want_data` carries the endpoint's ticket.
-                let ask =
-                    |options: &GetOptions| client.get(&uris, &ticket.ticket, options, Some(cancel));
-                Box::new(ask_selected(&options, ask)?)
+                Box::new(ask_selected(&self.selection, |selection| {
+                    let options = options.clone().selection(selection);
+                    client.get_with(uris.clone(), &ticket.ticket, &options)
+                })?)
             }
             Route::DoGet(uri) => {
                 let peer = Peer::connect(caller, uri)?;
-                Box::new(DoGet::open(&peer, ticket.clone(), decode)?)
+                Box::new(DoGet::open(&peer, ticket.clone(), *message_limit)?)
             }
-            Route::Here => Box::new(DoGet::open(peer, ticket.clone(), decode)?),
+            Route::Here => Box::new(DoGet::open(peer, ticket.clone(), *message_limit)?),
         })
     }
 
     /// The next array of the endpoint that is being fetched. The deadline is the whole fetch's, and
     /// so an endpoint's own text does not name it.
-    fn next_of(caller: &Caller, current: &mut dyn Counted) -> Result<Option<OwnedDeviceArray>> {
+    fn next_of(caller: &Caller, current: &mut dyn Counted) -> Result<Option<DeviceArray>> {
         current.next().map_err(|error| match error.status() {
             Status::Timeout => caller.left().err().unwrap_or(error),
             _ => error,
@@ -280,7 +275,7 @@ pub(super) fn ask(peer: &Peer, name: &str, command: bool) -> Result<FlightInfo> 
 }
 
 /// The schema in the answer of a Flight server, for a table without endpoints and so without rows.
-pub(super) fn schema_of(info: &FlightInfo, options: DecodeOptions) -> Result<Schema> {
+pub(super) fn schema_of(info: &FlightInfo, message_limit: Option<u64>) -> Result<SchemaRef> {
     let missing = || Error::protocol("the Flight server tells neither endpoints nor a schema");
     // An encapsulated message: a marker (absent before Arrow 0.15), the length of the header, and
     // the header.
@@ -289,30 +284,39 @@ pub(super) fn schema_of(info: &FlightInfo, options: DecodeOptions) -> Result<Sch
     let (len, rest) = bytes.split_first_chunk::<4>().ok_or_else(missing)?;
     let len = usize::try_from(u32::from_le_bytes(*len)).map_err(|_| missing())?;
     let header = Header::parse(rest.get(..len).ok_or_else(missing)?)?;
-    schema_from_c(&Decoder::new(&header, options)?.schema())
+    Ok(Decoder::new(&header, message_limit)?.schema())
 }
 
-impl ArrayReader for FlightFetch {
-    fn schema(&mut self) -> Result<OwnedSchema> {
-        schema_to_c(&self.schema)
+impl Counted for FlightFetch {
+    fn schema(&self) -> SchemaRef {
+        SchemaRef::clone(&self.schema)
     }
 
-    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+    fn next(&mut self) -> Result<Option<DeviceArray>> {
         while let Some(current) = &mut self.current {
             if let Some(array) = Self::next_of(&self.asked.caller, current.as_mut())? {
                 return Ok(Some(array));
             }
             self.ended = self.ended + current.stats();
             self.current = self.begin_next()?;
-            if let Some(next) = &mut self.current {
-                ensure_same_columns(&self.schema, &schema_from_c(&next.schema()?)?)?;
+            if let Some(next) = &self.current {
+                ensure_same_columns(&self.schema, &next.schema())?;
             }
         }
         Ok(None)
     }
 
-    fn device_type(&self) -> i32 {
-        DeviceKind::CPU.0
+    fn stats(&self) -> StreamStats {
+        let current = self.current.as_ref();
+        self.ended + current.map(|stream| stream.stats()).unwrap_or_default()
+    }
+
+    fn total_rows(&self) -> Option<u64> {
+        self.total_rows
+    }
+
+    fn taken(&self) -> Vec<Taken> {
+        self.taken.clone()
     }
 }
 
@@ -331,19 +335,4 @@ fn ensure_same_columns(first: &Schema, next: &Schema) -> Result<()> {
     Err(Error::protocol(
         "the endpoints of the table have different columns: fetch each by itself",
     ))
-}
-
-impl Counted for FlightFetch {
-    fn stats(&self) -> StreamStats {
-        let current = self.current.as_ref();
-        self.ended + current.map(|stream| stream.stats()).unwrap_or_default()
-    }
-
-    fn total_rows(&self) -> Option<u64> {
-        self.total_rows
-    }
-
-    fn taken(&self) -> Vec<Taken> {
-        self.taken.clone()
-    }
 }

@@ -7,9 +7,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use dipc::lines::Lines;
-use dipc::transport::TlsOptions;
 use futures::{Stream, stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -19,6 +16,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 use tracing::{debug, warn};
+
+use crate::flight::certificates::Certificates;
+use crate::lines::Lines;
 
 /// How long a handshake may take, as at libdipc's own listeners.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
@@ -32,8 +32,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 const WAITING: usize = 16;
 /// Strangers can cause any number of lines.
 static LINES: Lines = Lines::new();
-/// The protocol of Flight.
-const ALPN: &[u8] = b"h2";
 
 /// A connection that counts until its drop.
 pub struct Counted<S> {
@@ -62,13 +60,8 @@ impl Listener {
     }
 
     /// Connections inside TLS, by what `tls` has read last.
-    ///
-    /// # Errors
-    ///
-    /// As the files of `tls` have them.
-    pub fn secured(self, tls: Arc<TlsOptions>) -> Result<impl Stream<Item = io::Result<Secured>>> {
-        tls.server_for(ALPN).context("cannot use TLS for Flight")?;
-        Ok(self.accept(move |socket| handshake(Arc::clone(&tls), socket)))
+    pub fn secured(self, tls: Arc<Certificates>) -> impl Stream<Item = io::Result<Secured>> {
+        self.accept(move |socket| handshake(Arc::clone(&tls), socket))
     }
 
     /// Each connection has a task of its own until tonic has it.
@@ -124,7 +117,7 @@ impl Listener {
 }
 
 /// Agrees on TLS with a client.
-async fn handshake(tls: Arc<TlsOptions>, socket: TcpStream) -> Option<TlsStream<TcpStream>> {
+async fn handshake(tls: Arc<Certificates>, socket: TcpStream) -> Option<TlsStream<TcpStream>> {
     let peer = socket.peer_addr().ok()?;
     let failed = |why: &dyn std::fmt::Display| {
         LINES.say(|more| {
@@ -134,14 +127,8 @@ async fn handshake(tls: Arc<TlsOptions>, socket: TcpStream) -> Option<TlsStream<
             );
         });
     };
-    let config = match tls.server_for(ALPN) {
-        Ok(config) => Arc::new(config),
-        Err(error) => {
-            failed(&error);
-            return None;
-        }
-    };
-    match timeout(HANDSHAKE_TIME, TlsAcceptor::from(config).accept(socket)).await {
+    let acceptor = TlsAcceptor::from(tls.config());
+    match timeout(HANDSHAKE_TIME, acceptor.accept(socket)).await {
         Ok(Ok(stream)) => Some(stream),
         Ok(Err(error)) => {
             failed(&error);

@@ -1,9 +1,8 @@
 //! `dipc ls grpc://…` and `dipc describe grpc://…`: the tables of a Flight server.
 
-use arrow::datatypes::Schema;
+use arrow::datatypes::SchemaRef;
 use arrow_flight::flight_descriptor::DescriptorType;
 use arrow_flight::{FlightDescriptor, FlightInfo};
-use dipc::arrow::decode::DecodeOptions;
 use dipc::{Cancel, Result};
 
 use crate::flight::caller::{Caller, Peer, Times};
@@ -20,7 +19,7 @@ pub struct Listed {
     /// The number of bytes, if the server knows.
     pub bytes: Option<u64>,
     /// The schema, if the server tells it.
-    pub schema: Option<Schema>,
+    pub schema: Option<SchemaRef>,
     /// Tickets, each with the locations that it goes to; none: the server itself.
     pub endpoints: Vec<(String, Vec<String>)>,
     /// Whether the order of the endpoints is that of the table.
@@ -83,7 +82,7 @@ impl Listed {
             // -1 where the server does not know.
             rows: u64::try_from(info.total_records).ok(),
             bytes: u64::try_from(info.total_bytes).ok(),
-            schema: schema_of(info, DecodeOptions::of_peer(false, None, None)).ok(),
+            schema: schema_of(info, None).ok(),
             endpoints: endpoints.collect(),
             is_ordered: info.ordered,
         }

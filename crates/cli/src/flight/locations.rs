@@ -2,14 +2,12 @@
 
 use std::net::SocketAddr;
 
-use dipc::proto::{Role, Uri};
-use dipc::{Error, Result, Status, transport};
+use dipc::{Error, Result, Role, Status, Uri};
+
+use crate::listening::SCHEMES;
 
 /// The location for: the connection of the Flight server that gave the endpoint.
 pub const REUSE_CONNECTION: &str = "arrow-flight-reuse-connection://?";
-
-/// Schemes of Dissociated IPC, also those without a transport in this build.
-const DISSOCIATED: [&str; 4] = ["shm", "tls", "tcp", "ucx"];
 
 /// One route to fetch the data of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +82,7 @@ fn route_at(location: &str, next: Option<&String>) -> (Result<Route>, usize) {
     if is_flight(location) {
         return (Ok(Route::DoGet(location.to_owned())), 1);
     }
-    if !DISSOCIATED.contains(&scheme) {
+    if !SCHEMES.contains(&scheme) {
         let text = format!("dipc has no route to fetch from `{scheme}:`");
         return (Err(Error::unsupported(text)), 1);
     }
@@ -92,7 +90,7 @@ fn route_at(location: &str, next: Option<&String>) -> (Result<Route>, usize) {
         Ok(uri) => uri,
         Err(error) => return (Err(error), 1),
     };
-    let works = || transport::by_scheme(&uri.scheme)?.available();
+    let works = || uri.ensure_usable();
     // A second URI that cannot be parsed is no partner.
     if let Some(second) = next
         && Uri::parse(second).is_ok_and(|second| are_pair(&uri, &second))
@@ -100,7 +98,7 @@ fn route_at(location: &str, next: Option<&String>) -> (Result<Route>, usize) {
         let route = Route::Dissociated(vec![location.to_owned(), second.clone()]);
         return (works().map(|()| route), 2);
     }
-    let route = match uri.role {
+    let route = match uri.role() {
         Some(role @ (Role::Metadata | Role::Data)) => Err(Error::new(
             Status::InvalidUri,
             format!(
@@ -115,13 +113,13 @@ fn route_at(location: &str, next: Option<&String>) -> (Result<Route>, usize) {
 
 /// Whether two adjacent URIs serve one stream together (rules U3 and R4).
 fn are_pair(first: &Uri, second: &Uri) -> bool {
-    match (first.role, second.role) {
+    match (first.role(), second.role()) {
         (Some(Role::Metadata), Some(Role::Data)) | (Some(Role::Data), Some(Role::Metadata)) => true,
         // The reference peer gives metadata and data as two URIs without a role (rule R4). Two URIs
         // of a libdipc server without a role are two addresses of one table.
         (None, None) => [first, second]
             .into_iter()
-            .all(|uri| uri.scheme == "ucx" && !uri.extension),
+            .all(|uri| uri.scheme() == "ucx" && !uri.is_libdipc()),
         _ => false,
     }
 }
@@ -138,16 +136,16 @@ pub fn for_peer(
     let (local, remote) = (ip(local), ip(remote));
     let same_machine = remote.is_some_and(|ip| ip.is_loopback() || local == Some(ip));
     let usable = |uri: &String| -> Option<String> {
-        let mut parsed = Uri::parse(uri).ok()?;
-        let Ok(address) = parsed.address.parse::<SocketAddr>() else {
+        let parsed = Uri::parse(uri).ok()?;
+        let Ok(address) = parsed.address().parse::<SocketAddr>() else {
             // A host name means the same on each machine; a path or name of shm does not.
-            return (parsed.scheme != "shm" || same_machine).then(|| uri.clone());
+            return (parsed.scheme() != "shm" || same_machine).then(|| uri.clone());
         };
         match (address.ip(), local) {
             (ip, _) if ip.is_loopback() && !same_machine => None,
             (ip, Some(local)) if ip.is_unspecified() => {
-                parsed.address = SocketAddr::new(local, address.port()).to_string();
-                Some(parsed.to_string())
+                let reached = SocketAddr::new(local, address.port());
+                Some(parsed.at(reached.to_string()).to_string())
             }
             (ip, None) if ip.is_unspecified() => None,
             _ => Some(uri.clone()),

@@ -10,16 +10,18 @@
 //! | `listing` | `dipc ls grpc://…` and `dipc describe grpc://…` |
 //! | `narrowed` | some columns of a fetched table |
 //! | `fetch` | `dipc get grpc://…`: fetches from the endpoints and their locations |
-//! | `names`, `encode`, `service` | descriptors, messages, the answers to calls |
+//! | `names`, `annotated`, `encode`, `service` | descriptors, messages, the answers to calls |
 //! | `audit` | who calls, what that client may do, and a line for an audit of each call |
 //! | `accept`, `cut` | the tables of `DoPut` and `DoExchange`; calls that their client cuts off |
-//! | `server`, `incoming` | `dipc serve --flight`: the listening server, its connections |
+//! | `server`, `incoming`, `certificates` | `dipc serve --flight`: the server, its connections |
 //!
 //! Only the command contains Flight, gRPC and their runtime; the library does not.
 
 mod accept;
+mod annotated;
 mod audit;
 mod caller;
+mod certificates;
 mod cut;
 mod decode;
 mod do_get;
@@ -35,6 +37,7 @@ mod server;
 mod service;
 
 pub use caller::Times;
+pub use certificates::Certificates;
 pub use fetch::{Asked, Request};
 pub use listing::{Listed, Listing};
 pub use locations::is_flight;

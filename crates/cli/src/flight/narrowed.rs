@@ -1,14 +1,8 @@
 //! A fetched table with some of its columns: endpoints of one table must have the same ones, whether
 //! their servers have left out the others or not.
 
-use std::sync::Arc;
-
 use arrow::datatypes::SchemaRef;
-use dipc::arrow::stream::ArrayReader;
-use dipc::arrow::{
-    OwnedDeviceArray, OwnedSchema, batch_from_c, batch_to_c, schema_from_c, schema_to_c,
-};
-use dipc::{Error, Result, StreamStats};
+use dipc::{DeviceArray, Error, Result, StreamStats};
 
 use crate::columns::Columns;
 use crate::fetched::Counted;
@@ -19,54 +13,44 @@ use crate::output::whole;
 /// # Errors
 ///
 /// `InvalidArgument`: there is no column of such a name.
-pub fn narrow(mut stream: Box<dyn Counted>, names: Option<&str>) -> Result<Box<dyn Counted>> {
+pub fn narrow(stream: Box<dyn Counted>, names: Option<&str>) -> Result<Box<dyn Counted>> {
     let Some(names) = names else {
         return Ok(stream);
     };
-    let schema = Arc::new(schema_from_c(&stream.schema()?)?);
-    let columns = Columns::find(names, &schema);
+    let all = stream.schema();
+    let columns = Columns::find(names, &all);
     let columns = columns.map_err(|error| Error::invalid_argument(whole(&error)))?;
-    if columns.are_all_of(&schema) {
+    if columns.are_all_of(&all) {
         return Ok(stream);
     }
+    let schema = columns.of_schema(&all);
     Ok(Box::new(Narrowed {
         stream,
-        schema,
+        schema: schema.map_err(|error| Error::invalid_data(error.to_string()))?,
         columns,
     }))
 }
 
 struct Narrowed {
     stream: Box<dyn Counted>,
-    /// All columns of the stream.
     schema: SchemaRef,
     columns: Columns,
 }
 
-impl ArrayReader for Narrowed {
-    fn schema(&mut self) -> Result<OwnedSchema> {
-        let narrowed = self.columns.of_schema(&self.schema);
-        schema_to_c(&*narrowed.map_err(|error| Error::invalid_data(error.to_string()))?)
+impl Counted for Narrowed {
+    fn schema(&self) -> SchemaRef {
+        SchemaRef::clone(&self.schema)
     }
 
-    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+    fn next(&mut self) -> Result<Option<DeviceArray>> {
         let Some(array) = self.stream.next()? else {
             return Ok(None);
         };
-        // SAFETY: the stream is one of libdipc's own or of its decoder, which hand out only arrays
-        // that they have checked against the stream's schema (rule A8), which is `schema`.
-        let batch = unsafe { batch_from_c(array, &self.schema) }?;
-        let narrowed = self.columns.of_batch(&batch);
+        let narrowed = self.columns.of_batch(&array.into_batch()?);
         let narrowed = narrowed.map_err(|error| Error::invalid_data(error.to_string()))?;
-        Ok(Some(batch_to_c(narrowed)))
+        Ok(Some(narrowed.into()))
     }
 
-    fn device_type(&self) -> i32 {
-        self.stream.device_type()
-    }
-}
-
-impl Counted for Narrowed {
     fn stats(&self) -> StreamStats {
         self.stream.stats()
     }

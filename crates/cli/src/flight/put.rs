@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use arrow_flight::{FlightData, FlightDescriptor};
-use dipc::client::PutOptions;
 use dipc::{Cancel, Error, PutStats, Result};
 use tokio::sync::mpsc;
 
@@ -38,15 +37,10 @@ impl FlightPut {
         uri: &str,
         (name, is_command): (&str, bool),
         schema: &SchemaRef,
-        (options, trust): (&PutOptions, &ClientTrust),
+        (times, trust): (Times, &ClientTrust),
         cancel: &Cancel,
     ) -> Result<Self> {
         let mut encoder = FlightEncoder::new(schema);
-        let times = Times {
-            connect: options.connect_timeout,
-            stall: options.stall_timeout,
-            deadline: options.deadline,
-        };
         let caller = Caller::new(cancel, times, trust)?;
         let peer = Peer::connect(&caller, uri)?;
         let (messages, receiver) = mpsc::channel(AHEAD);
@@ -71,7 +65,7 @@ impl FlightPut {
     /// # Errors
     ///
     /// The server's error; `Timeout`, `Cancelled`.
-    pub fn push(&mut self, batch: &RecordBatch, metadata: &[u8]) -> Result<()> {
+    pub fn push(&mut self, batch: &RecordBatch, metadata: &[(String, String)]) -> Result<()> {
         let mut outcome = Ok(());
         let (peer, messages, stats) = (&self.peer, &self.messages, &mut self.stats);
         let flow = self.encoder.encode(batch, metadata, &mut |message| {

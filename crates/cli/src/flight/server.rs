@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use arrow_flight::flight_service_server::FlightServiceServer;
-use dipc::transport::TlsOptions;
 use futures::Stream;
 use parking_lot::{Condvar, Mutex};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -21,6 +20,7 @@ use tracing::{error, info, warn};
 use crate::accept::Accepting;
 use crate::access::Access;
 use crate::flight::caller::MAX_MESSAGE;
+use crate::flight::certificates::Certificates;
 use crate::flight::cut::TellsOfCuts;
 use crate::flight::incoming::Listener;
 use crate::flight::service::{Counters, Service};
@@ -31,7 +31,7 @@ use crate::tables::Tables;
 #[derive(Default)]
 pub struct Gate {
     /// `None`: nothing is encrypted.
-    pub tls: Option<Arc<TlsOptions>>,
+    pub tls: Option<Arc<Certificates>>,
     /// Most connections; `None`: an eighth of the files that the process may open.
     pub max_connections: Option<usize>,
     /// `None`: everybody may do everything.
@@ -140,7 +140,7 @@ impl FlightServer {
         match tls {
             None => drop(runtime.spawn(answer(listener.plain(), service, stop, end))),
             Some(tls) => {
-                let incoming = listener.secured(tls)?;
+                let incoming = listener.secured(tls);
                 drop(runtime.spawn(answer(incoming, service, stop, end)));
             }
         }

@@ -11,7 +11,6 @@ use arrow_flight::{
     HandshakeRequest, HandshakeResponse, Location, PollInfo, PutResult, SchemaResult, Ticket,
 };
 use dipc::Verb;
-use dipc::lines::Lines;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use tokio::runtime::Handle;
@@ -27,6 +26,7 @@ use crate::flight::audit::{Audit, Visitor};
 use crate::flight::encode::{FlightEncoder, schema_message};
 use crate::flight::locations::{REUSE_CONNECTION, for_peer};
 use crate::flight::names::{descriptor_of, ticket_of};
+use crate::lines::Lines;
 use crate::output::whole;
 use crate::tables::{Table, Tables};
 

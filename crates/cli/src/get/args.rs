@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use dipc::Selection;
-use dipc::device::Target as Device;
+use dipc::{Selection, Target as Device};
 
 use super::condition::Condition;
 use crate::sink::Target;

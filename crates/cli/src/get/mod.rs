@@ -12,10 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use dipc::arrow::schema_from_c;
-use dipc::client::{Client, ClientOptions, GetOptions};
-use dipc::device::Target as Device;
-use dipc::{Cancel, Selection};
+use dipc::{Cancel, Client, GetOptions, Selection, Target as Device};
 
 pub use args::Args;
 use condition::Condition;
@@ -25,11 +22,12 @@ use work::Work;
 pub use work::narrow;
 
 use crate::fetched::{Counted, ask_selected};
-use crate::parse::{self, UsageError};
+use crate::flight::{self, Times};
+use crate::parse::UsageError;
 use crate::report::Report;
 use crate::sink::Target;
 use crate::source::{Reader, Reading, Source};
-use crate::{flight, output, signals};
+use crate::{output, signals};
 
 const INTERRUPTED: &str = "interrupted before the end of the table";
 
@@ -104,16 +102,13 @@ fn ask_filter(
     condition: &Condition,
     (client, options): (&Client, &GetOptions),
     (uris, ticket): (&[&str], &str),
-    cancel: &Cancel,
 ) -> Result<Vec<u8>> {
-    let described = client.describe(uris, ticket.as_bytes(), options, Some(cancel));
-    let (described, _) = described.context("--where needs the table's columns")?;
-    let Some(schema) = described.schema()? else {
+    let described = client.describe_with(uris.to_vec(), ticket, options);
+    let described = described.context("--where needs the table's columns")?;
+    let Some(schema) = described.table_schema()? else {
         bail!("--where needs the table's columns, and the server does not tell them");
     };
-    condition
-        .message(&schema_from_c(&schema)?.into())
-        .context("--where")
+    condition.message(&schema).context("--where")
 }
 
 /// Asks the server how large the selection is. The answer is for the progress alone, so a server
@@ -122,24 +117,19 @@ fn ask_totals(
     (client, options): (&Client, &GetOptions),
     (uris, ticket): (&[&str], &str),
     selection: &Selection,
-    cancel: &Cancel,
 ) -> Totals {
     const PATIENCE: Duration = Duration::from_secs(3);
-    let options = GetOptions {
-        connect_timeout: options.connect_timeout.min(PATIENCE),
-        deadline: Some(PATIENCE),
-        ..options.clone()
-    };
-    let answer = client.describe(uris, ticket.as_bytes(), &options, Some(cancel));
-    answer.map_or(Totals::default(), |(described, _)| Totals {
+    let options = options.clone().deadline(PATIENCE);
+    let answer = client.describe_with(uris.to_vec(), ticket, &options);
+    answer.map_or(Totals::default(), |described| Totals {
         rows: described
-            .rows
+            .total_rows()
             .filter(|_| selection.filter().is_none())
             .map(|rows| {
                 let left = rows.saturating_sub(selection.first_row());
                 selection.rows().map_or(left, |most| most.min(left))
             }),
-        bytes: described.bytes.filter(|_| selection.is_all()),
+        bytes: described.total_bytes().filter(|_| selection.is_all()),
     })
 }
 
@@ -148,21 +138,16 @@ fn open(
     args: &Args,
     (client, options): (&Client, &GetOptions),
     (uris, ticket): (&[&str], &str),
-    selection: Selection,
-    cancel: &Cancel,
+    selection: &Selection,
 ) -> dipc::Result<Box<dyn Counted>> {
-    let ask = |options: &GetOptions| -> dipc::Result<Box<dyn Counted>> {
-        let ticket = ticket.as_bytes();
-        Ok(match args.parts {
-            true => Box::new(client.get_parts(uris, ticket, options, Some(cancel))?),
-            false => Box::new(client.get(uris, ticket, options, Some(cancel))?),
-        })
-    };
-    let options = GetOptions {
-        selection,
-        ..options.clone()
-    };
-    ask_selected(&options, ask)
+    let stream = ask_selected(selection, |selection| {
+        let options = options.clone().selection(selection);
+        match args.parts {
+            true => client.get_parts(uris.to_vec(), ticket, &options),
+            false => client.get_with(uris.to_vec(), ticket, &options),
+        }
+    })?;
+    Ok(Box::new(stream))
 }
 
 /// Asks a Flight server for the table.
@@ -173,7 +158,7 @@ fn open_flight(args: &Args, request: flight::Request<'_>) -> Result<Box<dyn Coun
             let schema = asked
                 .schema()
                 .context("--where needs the table's columns")?;
-            condition.message(&schema.into()).context("--where")
+            condition.message(&schema).context("--where")
         })
         .transpose()?;
     let selection = args.selection(filter)?;
@@ -189,27 +174,26 @@ fn fetch(
     cancel: &Cancel,
 ) -> Result<ExitCode> {
     let start = Instant::now();
-    let client = Client::new(ClientOptions {
-        any_user: args.any_user,
-        settings: parse::settings(&args.settings)?,
-        tls: args.trust.options(),
-        ..ClientOptions::default()
-    })?;
-    let mut options = GetOptions {
-        connections: args.connections,
-        checksums: args.message_checksums,
-        spin: args.spin,
-        device: args.device,
-        message_limit: args.max_message,
-        trusted_network: args.trusted_network,
-        headers: args.trust.headers()?,
-        send_secrets: args.trust.send_secrets,
-        deadline: args.deadline,
-        ..GetOptions::default()
-    };
+    let client = args.trust.client(&args.settings)?.any_user(args.any_user);
+    let client = client.build()?;
+    let mut options = GetOptions::new()
+        .cancel(cancel)
+        .connections(args.connections)
+        .checksums(args.message_checksums)
+        .spin(args.spin)
+        .device(args.device)
+        .trusted_network(args.trusted_network)
+        .headers(args.trust.headers()?)
+        .send_secrets(args.trust.send_secrets);
+    if let Some(limit) = args.max_message {
+        options = options.message_limit(limit);
+    }
+    let times = Times::of(args.timeout, args.deadline);
     if let Some(timeout) = args.timeout {
-        options.connect_timeout = timeout;
-        options.stall_timeout = Some(timeout);
+        options = options.connect_timeout(timeout).stall_timeout(timeout);
+    }
+    if let Some(deadline) = args.deadline {
+        options = options.deadline(deadline);
     }
     let shows_progress = !args.json && !args.wants_head_alone() && Progress::is_shown();
     let mut totals = Totals::default();
@@ -222,6 +206,8 @@ fn fetch(
                 trusted_network: args.trusted_network,
                 client,
                 options,
+                message_limit: args.max_message,
+                times,
                 trust: &args.trust,
                 cancel: cancel.clone(),
             };
@@ -231,19 +217,19 @@ fn fetch(
             let from = (&client, &options);
             let condition = args.condition.as_ref();
             let filter = condition
-                .map(|it| ask_filter(it, from, (uris, ticket), cancel))
+                .map(|it| ask_filter(it, from, (uris, ticket)))
                 .transpose()?;
             let selection = args.selection(filter)?;
             if shows_progress {
-                totals = ask_totals(from, (uris, ticket), &selection, cancel);
+                totals = ask_totals(from, (uris, ticket), &selection);
             }
-            open(args, from, (uris, ticket), selection, cancel)?
+            open(args, from, (uris, ticket), &selection)?
         }
     };
     if args.condition.is_none() {
         totals.rows = totals.rows.or(stream.total_rows());
     }
-    let mut fetch = Fetch::new(stream, start.elapsed())?;
+    let mut fetch = Fetch::new(stream, start.elapsed());
     let mut work = Work::new(args, &fetch.schema(), expected)?;
     let progress = match shows_progress {
         true => Progress::start(totals),

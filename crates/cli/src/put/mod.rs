@@ -13,18 +13,16 @@ use anyhow::{Result, anyhow};
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
-use dipc::arrow::{batch_to_c, schema_to_c};
-use dipc::client::{Client, ClientOptions, Put, PutOptions};
-use dipc::{Cancel, DeviceKind, PutStats, Status, StreamStats};
+use dipc::{Cancel, Client, Put, PutOptions, PutStats, StreamStats};
 use serde::Serialize;
 
 use rows::Rows;
 
 use crate::accept::TICKET_HEADER;
 use crate::display::escape;
-use crate::flight::{self, FlightPut};
+use crate::flight::{self, FlightPut, Times};
 use crate::get::progress::Progress;
-use crate::parse::{self, UsageError};
+use crate::parse::UsageError;
 use crate::report::{bytes_text, counted};
 use crate::source::Reading;
 use crate::{output, signals};
@@ -224,33 +222,27 @@ fn send(args: &Args, mut rows: Rows, cancel: &Cancel) -> Result<Report> {
 
 /// Asks the server to take a table of these columns.
 fn begin(args: &Args, schema: &SchemaRef, cancel: &Cancel) -> Result<Sending> {
-    let mut options = PutOptions {
-        connections: args.connections,
-        checksums: args.message_checksums,
-        headers: args.trust.headers()?,
-        send_secrets: args.trust.send_secrets,
-        ..PutOptions::default()
-    };
-    if let Some(timeout) = args.timeout {
-        options.connect_timeout = timeout;
-        options.stall_timeout = Some(timeout);
-    }
-    options.deadline = args.deadline;
     if flight::is_flight(&args.uri) {
         let named = (args.name.as_str(), args.command);
-        let put = FlightPut::open(&args.uri, named, schema, (&options, &args.trust), cancel)?;
+        let times = Times::of(args.timeout, args.deadline);
+        let put = FlightPut::open(&args.uri, named, schema, (times, &args.trust), cancel)?;
         return Ok(Sending::Flight(Box::new(put)));
     }
-    let client = Client::new(ClientOptions {
-        any_user: args.any_user,
-        settings: parse::settings(&args.settings)?,
-        tls: args.trust.options(),
-        ..ClientOptions::default()
-    })?;
-    let described = (&schema_to_c(schema)?, DeviceKind::CPU.0);
-    let name = args.name.as_bytes();
-    let put = client.put(&[&args.uri], name, described, &options, Some(cancel))?;
-    let put = Box::new(put);
+    let mut options = PutOptions::new()
+        .cancel(cancel)
+        .connections(args.connections)
+        .checksums(args.message_checksums)
+        .headers(args.trust.headers()?)
+        .send_secrets(args.trust.send_secrets);
+    if let Some(timeout) = args.timeout {
+        options = options.connect_timeout(timeout).stall_timeout(timeout);
+    }
+    if let Some(deadline) = args.deadline {
+        options = options.deadline(deadline);
+    }
+    let client = args.trust.client(&args.settings)?.any_user(args.any_user);
+    let client = client.build()?;
+    let put = Box::new(client.start_put(&args.uri, &args.name, schema, &options)?);
     Ok(Sending::Libdipc {
         put,
         _client: client,
@@ -269,12 +261,11 @@ enum Sending {
 
 impl Sending {
     /// Sends a batch, and its custom metadata.
-    fn push(&mut self, batch: RecordBatch, metadata: &[u8]) -> Result<()> {
+    fn push(&mut self, batch: RecordBatch, metadata: &[(String, String)]) -> Result<()> {
         match self {
             Self::Libdipc { put, .. } => {
-                let metadata = (!metadata.is_empty()).then_some(metadata);
-                let pushed = put.push(batch_to_c(batch), metadata, None);
-                Ok(pushed.map_err(|(error, _)| error)?)
+                let pairs = metadata.iter().map(|(key, value)| (key, value));
+                Ok(put.push_with_metadata(batch, pairs)?)
             }
             Self::Flight(put) => Ok(put.push(&batch, metadata)?),
         }
@@ -287,7 +278,7 @@ impl Sending {
             other => other.into(),
         };
         if let Self::Libdipc { put, .. } = self {
-            put.fail(Status::InvalidData.code(), &output::whole(&error));
+            put.fail(&output::whole(&error));
         }
         error
     }
@@ -297,7 +288,7 @@ impl Sending {
     fn finish(&mut self) -> Result<(Option<String>, Option<String>)> {
         match self {
             Self::Libdipc { put, .. } => {
-                put.finish(None)?;
+                put.finish()?;
                 let headers = put.headers();
                 let ticket = headers.get(TICKET_HEADER);
                 let ticket = ticket.map(|ticket| String::from_utf8_lossy(ticket).into_owned());

@@ -3,8 +3,7 @@
 use std::os::fd::AsFd as _;
 
 use anyhow::{Context as _, Result};
-use dipc::proto::Role;
-use dipc::server::ServerHandle;
+use dipc::{Role, Server};
 use serde::Serialize;
 
 use super::args::Args;
@@ -26,7 +25,7 @@ struct ReadyLine<'a> {
 /// Listens at the addresses of `--listen`, and by the sockets of a service manager; gives the lines
 /// that announce them.
 pub(super) fn listen_everywhere(
-    server: &ServerHandle,
+    server: &Server,
     args: &Args,
     given: Vec<GivenSocket>,
 ) -> Result<Vec<String>> {
@@ -45,12 +44,12 @@ pub(super) fn listen_everywhere(
     Ok(lines)
 }
 
-fn announcement(uri: &str, server: &ServerHandle, args: &Args) -> Result<String> {
+fn announcement(uri: &str, server: &Server, args: &Args) -> Result<String> {
     if uri.starts_with("tcp://") {
         remote::warn_if_open(uri);
     }
     // The last location is that of the newest listener.
-    let location = |role| server.locations(role).pop().unwrap_or_default();
+    let location = |role| server.uris_of(role).pop().unwrap_or_default();
     let (metadata, data) = (location(Role::Metadata), location(Role::Data));
     let tickets = server.tickets();
     let tickets = tickets
@@ -86,13 +85,13 @@ pub(super) fn flight_announcement(flight: &FlightServer, args: &Args) -> Result<
 
 /// The locations for Flight clients. The reference peer's client takes the first two, and needs
 /// metadata and data there (rule R4).
-pub(super) fn flight_locations(server: &ServerHandle, roles: bool) -> Vec<String> {
-    let both = server.locations(Role::Both);
+pub(super) fn flight_locations(server: &Server, roles: bool) -> Vec<String> {
+    let both = server.uris_of(Role::Both);
     if !roles {
         return both;
     }
-    let data = server.locations(Role::Data);
-    let pairs = server.locations(Role::Metadata).into_iter().zip(data);
+    let data = server.uris_of(Role::Data);
+    let pairs = server.uris_of(Role::Metadata).into_iter().zip(data);
     pairs
         .filter(|(metadata, _)| metadata.starts_with("ucx:"))
         .flat_map(|(metadata, data)| [metadata, data])

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dipc::device::Target;
+use dipc::Target;
 
 use crate::accept::Ending;
 use crate::access::AccessArgs;

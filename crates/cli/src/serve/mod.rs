@@ -18,10 +18,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use anyhow::{Context as _, Result, bail};
-use dipc::BodyPolicy;
-use dipc::arrow::{EncodeOptions, Encoder, schema_to_c};
-use dipc::device::Target;
-use dipc::server::{ServerHandle, ServerOptions, SharedAuthorizer};
+use dipc::{BodyPolicy, Description, Server, Target};
 
 use announce::{
     flight_announcement, flight_locations, listen_everywhere, metrics_announcement, tell,
@@ -35,9 +32,9 @@ use stop::stop;
 
 use crate::accept::{Accepting, Folder, Rules, Taker};
 use crate::access::Access;
-use crate::flight::{FlightServer, Gate};
+use crate::flight::{Certificates, FlightServer, Gate};
 use crate::metrics::MetricsServer;
-use crate::parse::{self, UsageError};
+use crate::parse::UsageError;
 use crate::signals::Hangups;
 use crate::source::{Reading, Source};
 use crate::tables::Tables;
@@ -81,31 +78,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             let _ = again.send(());
         },
     )?;
-    let mut options = ServerOptions {
-        max_streams: args.max_streams.get(),
-        max_providers: args.max_providers.map(NonZeroUsize::get),
-        max_connections: args.max_connections.map(NonZeroUsize::get),
-        max_bytes: args.max_memory,
-        body: match args.body {
-            Body::Auto => BodyPolicy::Auto,
-            Body::Packed => BodyPolicy::Packed,
-            Body::Lent => BodyPolicy::Lent,
-        },
-        spin: args.spin,
-        ..ServerOptions::default()
-    };
-    options.take.message_limit = args.max_message;
     let access = Access::new(&args.access)?.map(Arc::new);
-    if let Some(access) = &access {
-        options.authorizer = Some(SharedAuthorizer(Arc::clone(access) as _));
-    }
-    // Who is admitted may connect.
-    options.link.access.any_user = args.any_user || !args.access.allow_uid.is_empty();
-    options.link.access.allow_remote = args.allow_remote.contains(&Remote::Tcp);
-    options.link.tls = args.tls.options();
-    options.link.access.trusted_network = args.trusted_network;
-    options.link.settings = parse::settings(&args.settings)?;
-    let server = Arc::new(ServerHandle::new(options)?);
+    let server = server(args, access.as_ref())?;
+    let certificates = match &args.flight {
+        Some(_) => Certificates::new(&args.tls)?,
+        None => None,
+    };
     if let Some(certificate) = &args.tls.tls_cert {
         validity::warn_of(certificate);
     }
@@ -138,10 +116,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Accepting::new(folder, rules, &server, tables.clone())
     });
     if let Some(accepting) = &accepting {
-        let taker = Box::new(Taker(Arc::clone(accepting)));
-        server.set_handler(taker).map_err(|(error, _)| error)?;
+        server.handler(Taker(Arc::clone(accepting)))?;
     }
-    reload_at_hangups(hangups, args, &server, access.clone(), &manager)?;
+    let reread = (access.clone(), certificates.clone());
+    reload_at_hangups(hangups, args, &server, reread, &manager)?;
     // `ready` is printed only after all addresses listen.
     let mut lines = listen_everywhere(&server, args, given)?;
     let flight = flight
@@ -149,7 +127,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             let uris = flight_locations(&server, args.roles);
             let most = args.max_streams.get();
             let gate = Gate {
-                tls: args.tls.tls_cert.as_ref().map(|_| server.tls()),
+                tls: certificates,
                 max_connections: args.max_connections.map(NonZeroUsize::get),
                 access,
             };
@@ -176,7 +154,41 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     manager.ready(&format!("tables: {}", server.tickets().len()));
     // An error would mean that the signal thread has ended, which never happens.
     let _ = stops.recv();
-    stop(server, flight, stops, args, &manager)
+    stop(&server, flight, stops, args, &manager)
+}
+
+/// The server of the arguments, without addresses and tables.
+fn server(args: &Args, access: Option<&Arc<Access>>) -> Result<Server> {
+    let mut server = (args.tls.server())
+        .max_streams(args.max_streams.get())
+        .max_bytes(args.max_memory)
+        .body(match args.body {
+            Body::Auto => BodyPolicy::Auto,
+            Body::Packed => BodyPolicy::Packed,
+            Body::Lent => BodyPolicy::Lent,
+        })
+        .spin(args.spin)
+        // Who is admitted may connect.
+        .any_user(args.any_user || !args.access.allow_uid.is_empty())
+        .allow_remote(args.allow_remote.contains(&Remote::Tcp))
+        .trusted_network(args.trusted_network);
+    if let Some(count) = args.max_providers {
+        server = server.max_providers(count.get());
+    }
+    if let Some(count) = args.max_connections {
+        server = server.max_connections(count.get());
+    }
+    if let Some(limit) = args.max_message {
+        server = server.put_message_limit(limit);
+    }
+    if let Some(access) = access {
+        let access = Arc::clone(access);
+        server = server.authorizer(move |request| access.authorize(request));
+    }
+    for (name, value) in &args.settings {
+        server = server.setting(name, value)?;
+    }
+    Ok(server.build()?)
 }
 
 /// The source of each ticket. Every source is opened once, so that a file that cannot be read or
@@ -224,8 +236,6 @@ fn tickets(args: &Args, folder: Option<&Path>) -> Result<BTreeMap<Vec<u8>, Sourc
 fn ensure_sendable(source: &Source, reading: Reading) -> Result<()> {
     let schema = source.reader(reading)?.schema();
     source.ensure_whole()?;
-    schema_to_c(&schema)
-        .and_then(|schema| Encoder::new(&schema, EncodeOptions::default()))
-        .with_context(|| format!("cannot serve {source}"))?;
+    (Description::new().schema(&schema)).with_context(|| format!("cannot serve {source}"))?;
     Ok(())
 }

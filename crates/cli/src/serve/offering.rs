@@ -1,25 +1,20 @@
 //! Tables of files and of the generator, as tickets: read for each stream, or once into an arena.
 
 use anyhow::{Context as _, Result};
-use dipc::arrow::stream::DeviceStreamReader;
-use dipc::arrow::transfer::{move_into, move_to};
-use dipc::arrow::{annotate, batch_to_c, schema_to_c};
-use dipc::device::Target;
-use dipc::server::ServerHandle;
-use dipc::{Arena, ArenaOptions, DeviceKind};
+use dipc::{Arena, ArenaOptions, Batches, DeviceKind, Error, Server, Target};
 use tracing::info;
 
 use super::args::Args;
 use crate::lend;
 use crate::report::bytes_text;
 use crate::served::{Served, SourceProvider};
-use crate::source::{Reader, Source, export};
+use crate::source::{Reader, Source, batches};
 use crate::tables::Table;
 
 /// Serves one ticket. Gives the table, to serve it by Flight too. `room` is the number of bytes
 /// left for the arenas of further tickets.
 pub(super) fn offer(
-    server: &ServerHandle,
+    server: &Server,
     ticket: &[u8],
     source: Source,
     args: &Args,
@@ -41,13 +36,13 @@ pub(super) fn offer(
     if !args.arena {
         info!(ticket = name, %source, "serving");
         let served = Served::new(ticket, source.clone(), reading);
-        let provider = Box::new(SourceProvider {
+        let provider = SourceProvider {
             source: served.clone(),
             is_fixed: !args.replace,
-        });
-        server.serve(ticket, provider).map_err(|(error, _)| error)?;
+        };
+        server.serve(ticket, provider)?;
         let description = source.describe(reading)?;
-        let rows = description.rows;
+        let rows = description.total_rows();
         server.set_description(ticket, description)?;
         return Ok(Table::Source {
             source: served,
@@ -60,13 +55,8 @@ pub(super) fn offer(
     let batches =
         lend::load(reader, &arena, *room).with_context(|| format!("cannot serve {source}"))?;
     *room = room.saturating_sub(arena.mapped_bytes());
-    let count = batches.len();
-    let exported = batches.iter().cloned();
-    let exported = exported.map(|(batch, metadata)| annotate(batch_to_c(batch), &metadata));
-    let exported = exported.collect();
-    server
-        .publish(ticket, schema_to_c(&schema)?, exported)
-        .map_err(|(error, _)| error)?;
+    let table = batches.clone().into_iter().map(Ok::<_, Error>);
+    let count = server.load(ticket, Batches::with_metadata(schema.clone(), table))?;
     let held = bytes_text(arena.used_bytes());
     info!(ticket = name, %source, batches = count, held, "serving from lendable memory");
     Ok(Table::Loaded { schema, batches })
@@ -87,32 +77,19 @@ fn arena(args: &Args, max_bytes: u64) -> Result<Arena> {
 
 /// Copies a table to a GPU and publishes it. Gives the number of batches.
 fn upload(
-    server: &ServerHandle,
+    server: &Server,
     ticket: &[u8],
     reader: Reader,
     args: &Args,
     room: &mut u64,
 ) -> Result<usize> {
-    let host = Box::new(DeviceStreamReader::new(export(reader)));
-    let arena = args.arena.then(|| arena(args, *room)).transpose()?;
-    let mut moved = match arena.as_ref().and_then(Arena::room) {
-        Some(place) => move_into(host, place).map_err(|error| lend::explained(error, *room))?,
-        None => move_to(host, args.device)?,
-    };
-    let schema = moved.schema()?;
-    let mut batches = Vec::new();
-    while let Some(batch) = moved
-        .next()
-        .map_err(|error| lend::explained(error, *room))?
-    {
-        batches.push(batch);
+    let table = batches(reader);
+    if !args.arena {
+        return Ok(server.load(ticket, table.moved_to(args.device)?)?);
     }
-    if let Some(arena) = &arena {
-        *room = room.saturating_sub(arena.mapped_bytes());
-    }
-    let count = batches.len();
-    server
-        .publish(ticket, schema, batches)
-        .map_err(|(error, _)| error)?;
+    let arena = arena(args, *room)?;
+    let loaded = server.load(ticket, table.moved_into(&arena)?);
+    let count = loaded.map_err(|error| lend::explained(error, *room))?;
+    *room = room.saturating_sub(arena.mapped_bytes());
     Ok(count)
 }

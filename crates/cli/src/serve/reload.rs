@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use dipc::server::ServerHandle;
+use dipc::Server;
 use tracing::{error, info};
 
 use super::args::Args;
 use super::validity;
 use crate::access::Access;
+use crate::flight::Certificates;
 use crate::service::Manager;
 use crate::signals::Hangups;
 
@@ -16,15 +17,20 @@ use crate::signals::Hangups;
 pub(super) fn reload_at_hangups(
     hangups: Hangups,
     args: &Args,
-    server: &Arc<ServerHandle>,
-    access: Option<Arc<Access>>,
+    server: &Server,
+    (access, flight): (Option<Arc<Access>>, Option<Arc<Certificates>>),
     manager: &Arc<Manager>,
 ) -> Result<()> {
-    let (server, manager) = (Arc::clone(server), Arc::clone(manager));
+    let (server, manager) = (server.clone(), Arc::clone(manager));
     let certificate = args.tls.tls_cert.clone();
     let reload = move || {
         let mut failed = None;
-        match server.reload_tls() {
+        let of_flight = || flight.as_ref().map_or(Ok(()), |flight| flight.reload());
+        match server
+            .reload_tls()
+            .map_err(Into::into)
+            .and_then(|()| of_flight())
+        {
             Ok(()) => {
                 if let Some(certificate) = &certificate {
                     info!("certificates are read again");
@@ -32,8 +38,9 @@ pub(super) fn reload_at_hangups(
                 }
             }
             Err(error) => {
-                error!(%error, "certificates stay as they were");
-                failed = Some(format!("certificates stay as they were: {error}"));
+                let text = format!("certificates stay as they were: {error:#}");
+                error!("{text}");
+                failed = Some(text);
             }
         }
         if let Some(Err(error)) = access.as_ref().map(|access| access.reload()) {

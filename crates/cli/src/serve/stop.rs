@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use dipc::server::ServerHandle;
+use dipc::Server;
 use serde::Serialize;
 use tracing::{error, info, warn};
 
@@ -38,7 +38,7 @@ struct FlightStopped {
 
 /// Waits for running streams until the deadline or another signal, then cuts them.
 pub(super) fn stop(
-    server: Arc<ServerHandle>,
+    server: &Server,
     flight: Option<Arc<FlightServer>>,
     stops: mpsc::Receiver<()>,
     args: &Args,
@@ -51,7 +51,7 @@ pub(super) fn stop(
         warn!(active, drain = ?args.drain, "stopping; another signal ends the streams at once");
     }
     let (done_sender, done) = mpsc::channel();
-    let stopping = (Arc::clone(&server), flight.clone());
+    let stopping = (server.clone(), flight.clone());
     let drain = args.drain;
     let elsewhere = args.redirect.clone();
     std::thread::Builder::new()
@@ -117,7 +117,7 @@ pub(super) fn stop(
 }
 
 /// Refuses requests, and tells clients where else to ask, while streams are under way.
-fn drain_until(server: &ServerHandle, elsewhere: &[String], deadline: Instant) {
+fn drain_until(server: &Server, elsewhere: &[String], deadline: Instant) {
     const PAUSE: Duration = Duration::from_millis(10);
     let elsewhere: Vec<_> = elsewhere.iter().map(String::as_str).collect();
     if let Err(error) = server.drain(&elsewhere).or_else(|_| server.drain(&[])) {

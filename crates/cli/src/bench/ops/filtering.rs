@@ -17,7 +17,6 @@ use dipc::{Arena, ArenaOptions, DeviceKind, FilterBuilder, FilterExpression};
 use crate::bench::base::case::{Case, Memory};
 use crate::bench::base::message::{Filtered, Filtering, Outcome, Parent, Ready, Usage};
 use crate::bench::base::streams::{TABLE, new_client};
-use crate::listening::listen;
 use crate::report::as_float;
 
 /// Values of the column that the condition compares: from 0 on, equally frequent.
@@ -41,7 +40,7 @@ pub fn start(case: &Case) -> Result<(Arc<ServerHandle>, Ready)> {
     let schema = schema_to_c(&case.shape().schema())?;
     let outcome = server.publish(TABLE, schema, batches);
     outcome.map_err(|(error, _)| error)?;
-    let uri = listen(&server, &case.address())?;
+    let uri = server.listen(&case.address())?;
     let (sums, flight) = (Vec::new(), None);
     Ok((server, Ready { uri, sums, flight }))
 }

@@ -9,8 +9,7 @@ use arrow::array::{
 };
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
-use dipc::filter::Filter;
-use dipc::{FilterBuilder, FilterExpression};
+use dipc::{Filter, FilterBuilder, FilterExpression};
 
 use super::{Condition, Term};
 

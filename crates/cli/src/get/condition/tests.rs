@@ -6,7 +6,7 @@ use arrow::array::{
     Time32SecondArray, TimestampMillisecondArray, TimestampSecondArray, UInt64Array,
 };
 use arrow::datatypes::{DataType, Field};
-use dipc::filter::Filter;
+use dipc::Filter;
 
 use super::*;
 
