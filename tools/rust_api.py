@@ -3,7 +3,8 @@
     python3 tools/rust_api.py            compares target/doc with docs/rust-api.txt
     DIPC_BLESS=1 python3 tools/rust_api.py    writes docs/rust-api.txt anew
 
-A changed line is a change of the API: a removed or changed one breaks programs.
+A changed line is a change of the API: a removed or changed one breaks programs. The command is such
+a program: it names public items alone, but for those that HIDDEN allows.
 """
 
 import difflib
@@ -16,6 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "target" / "doc" / "dipc"
 STORED = ROOT / "docs" / "rust-api.txt"
+COMMAND = ROOT / "crates" / "cli" / "src"
+# Hidden modules that the command may name, each with the folder that needs it, and why.
+HIDDEN: dict[str, str] = {}
 # What the compiler or other crates give to every type, and methods of the type behind `Deref`.
 OTHERS = ("synthetic-implementations-list", "blanket-implementations-list", "deref-methods")
 VOID = {"br", "hr", "img", "input", "link", "meta", "wbr"}
@@ -72,6 +76,36 @@ def items() -> list[str]:
     return sorted(set(found))
 
 
+def names_of(tree: str) -> list[str]:
+    """The first names behind `dipc::` in a tree of `use`: `a` and `B` of `{a::{x, y}, B}`."""
+    if not tree.startswith("{"):
+        return re.findall(r"^\w+", tree)
+    names, depth = [], 0
+    for match in re.finditer(r"\w+|[{}]", tree):
+        text = match.group()
+        depth += {"{": 1, "}": -1}.get(text, 0)
+        is_first = tree[: match.start()].rstrip().endswith(("{", ","))
+        if depth == 1 and text not in "{}" and is_first:
+            names.append(text)
+    return names
+
+
+def hidden_uses(public: list[str]) -> list[str]:
+    """The places where the command names an item that the API does not show."""
+    shown = {line.removeprefix("dipc::").split(":")[0] for line in public}
+    places = []
+    for path in sorted(COMMAND.rglob("*.rs")):
+        name = path.relative_to(COMMAND).as_posix()
+        text = re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
+        for match in re.finditer(r"(?<!\")\bdipc::(\{[^;]*\}|\w+)", text):
+            for used in names_of(match.group(1)):
+                allowed = name.startswith(HIDDEN.get(used, "/"))
+                if used not in shown and not allowed:
+                    line = text.count("\n", 0, match.start()) + 1
+                    places.append(f"crates/cli/src/{name}:{line}: dipc::{used}")
+    return places
+
+
 def main() -> int:
     found = items()
     if len(found) < 100:
@@ -87,6 +121,11 @@ def main() -> int:
     if changed:
         print(changed)
         print("rust-api: the API has changed: DIPC_BLESS=1 python3 tools/rust_api.py", file=sys.stderr)
+        return 1
+    hidden = hidden_uses(found)
+    if hidden:
+        print("\n".join(hidden))
+        print("rust-api: the command names hidden items: use public ones, or add what is lacking", file=sys.stderr)
         return 1
     return 0
 
