@@ -24,8 +24,7 @@ class Case:
     """One thing that any peer may be asked to do.
 
     `op` is get, put, latency, connect, describe, idle, metadata, header_build, header_read, memcpy,
-    process_vm_readv, aes_128_gcm, sum, arrow_stream, socket_round_trip, tcp_connection, tls_connection, tls_resumption,
-    shed or open.
+    aes_128_gcm, sum, arrow_stream, socket_round_trip, tcp_connection, tls_connection, tls_resumption, shed or open.
     `reuse` asks for one buffer at both ends, which stays in the caches, where otherwise distinct batches follow each
     other: `distinct` of them, where that is given, and at least as many in each stream of a published table.
     `default_window`: libdipc's window as it is where nobody sets it; `window_batches` and `window_bytes` set it.
@@ -92,11 +91,15 @@ DIPC = ("dipc shm arena", "dipc shm heap", "dipc tcp")
 FLIGHT = ("Flight tcp", "Flight unix")
 # With the system's congestion control, and with the one that libdipc asks for on one machine.
 IPERF3 = ("iperf3", "iperf3 -C reno")
+# UCX goes by tcp, as between hosts without RDMA. Between processes of one host users have shm:
+# UCX's shared memory is not measured.
+UCX = "dipc ucx tcp"
+PERFTEST = "ucx_perftest tcp"
+WALKING = "ucx walking tcp"
+REFERENCE = "reference peer tcp"
 # Shared memory and UCX, too: what a slow consumer makes wait is not the same on each.
-SLOW = (*DIPC, "dipc ucx tcp")
+SLOW = (*DIPC, UCX)
 REFERENCE_SIZES = (128 * KIB, 2 * MIB, 32 * MIB)
-# How UCX reaches the other process. Between processes of one host users have shm: UCX's shared memory is not measured.
-UCX = ("tcp",)
 
 
 # Connections without libdipc.
@@ -119,32 +122,7 @@ def _group(name: str, *parts: tuple[tuple[str, ...], Case]) -> Group:
     return Group(name, tuple(Entry(peer, case) for peers, case in parts for peer in peers))
 
 
-def dipc_ucx(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """libdipc over these ways of UCX."""
-    return tuple(f"dipc ucx {path}" for path in paths)
-
-
-def walking(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """UCX alone over these ways, out of memory that is walked."""
-    return tuple(f"ucx walking {path}" for path in paths)
-
-
-def reference(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """The reference peer over these ways of UCX."""
-    return tuple(f"reference peer {path}" for path in paths)
-
-
-def _walking_pairs(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """libdipc and UCX alone over each way, side by side."""
-    return tuple(peer for pair in zip(dipc_ucx(paths), walking(paths), strict=True) for peer in pair)
-
-
-def _pairs(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """libdipc and ucx_perftest over each way, side by side."""
-    return tuple(peer for path in paths for peer in (f"dipc ucx {path}", f"ucx_perftest {path}"))
-
-
-def _throughput(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
+def _throughput(sizes: tuple[int, ...]) -> list[Group]:
     groups = []
     for size in sizes:
         untouched = Case("get", batch_bytes=size)
@@ -152,18 +130,17 @@ def _throughput(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
         groups.append(
             _group(
                 f"throughput {size_text(size)}",
-                ((*DIPC, *_walking_pairs(paths), *FLIGHT), untouched),
+                ((*DIPC, UCX, WALKING, *FLIGHT), untouched),
                 (("memcpy",), replace(untouched, op="memcpy")),
-                (("process_vm_readv",), replace(untouched, op="process_vm_readv")),
                 (IPERF3 if size <= 2 * MIB else (), untouched),
-                (DIPC + dipc_ucx(UCX) + FLIGHT, summed),
+                ((*DIPC, UCX, *FLIGHT), summed),
                 (("sum",), replace(untouched, op="sum")),
                 (("Arrow C stream",), replace(untouched, op="arrow_stream")),
             )
         )
-        # One buffer at both ends, which never sleep, as ucx_perftest has it; each transport beside its own.
+        # One buffer at both ends, which never sleep, as ucx_perftest has it.
         reused = replace(untouched, reuse=True, spin=True)
-        groups.append(_group(f"one buffer {size_text(size)}", (_pairs(paths), reused)))
+        groups.append(_group(f"one buffer {size_text(size)}", ((UCX, PERFTEST), reused)))
     return groups
 
 
@@ -196,23 +173,23 @@ def _shed() -> list[Group]:
 
 def _open() -> list[Group]:
     """New streams of one small batch, so many at once, beside those that Flight opens in the same run."""
-    peers = ("dipc shm arena", "dipc tcp", "dipc tls", "dipc ucx tcp")
+    peers = ("dipc shm arena", "dipc tcp", "dipc tls", UCX)
     opened = Case("open", batch_bytes=64, seconds=2)
     return [_group("opened streams", *((peers, replace(opened, streams=count)) for count in (1, 64, 1_000)))]
 
 
-def _latency(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
+def _latency(sizes: tuple[int, ...]) -> list[Group]:
     groups = []
     for size in sizes:
         asleep = Case("latency", batch_bytes=size)
         spinning = replace(asleep, spin=True)
-        groups.append(_group(f"latency asleep {size_text(size)}", (DIPC + dipc_ucx(paths) + FLIGHT, asleep)))
-        groups.append(_group(f"latency spinning {size_text(size)}", (DIPC + _pairs(paths), spinning)))
+        groups.append(_group(f"latency asleep {size_text(size)}", ((*DIPC, UCX, *FLIGHT), asleep)))
+        groups.append(_group(f"latency spinning {size_text(size)}", ((*DIPC, UCX, PERFTEST), spinning)))
     connect = Case("connect", batch_bytes=64)
     groups.append(
         _group(
             "first batch of a stream",
-            (("dipc shm arena", "dipc tcp", "dipc ucx tcp", *FLIGHT), connect),
+            (("dipc shm arena", "dipc tcp", UCX, *FLIGHT), connect),
             (("dipc shm arena", "dipc tcp"), replace(connect, source="provider")),
             (("socket",), Case("socket_round_trip", batch_bytes=ROUND_TRIP_BYTES)),
         )
@@ -230,7 +207,7 @@ def _latency(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
     groups.append(
         _group(
             "first batch of a stream, spinning",
-            (("dipc shm arena", "dipc tcp", "dipc ucx tcp"), replace(connect, spin=True)),
+            (("dipc shm arena", "dipc tcp", UCX), replace(connect, spin=True)),
         )
     )
     return groups
@@ -305,17 +282,13 @@ def _shape(*, quick: bool) -> list[Group]:
     ]
 
 
-def _reference(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
-    """Each transport with the reference peer's own client and server beside it."""
+def _reference(sizes: tuple[int, ...]) -> list[Group]:
+    """UCX with the reference peer's own client and server beside it."""
     return [
         Group(
             f"reference peer {size_text(size)}",
-            tuple(
-                Entry(peer, Case("get", batch_bytes=size))
-                for pair in zip(dipc_ucx(paths), reference(paths), strict=True)
-                for peer in pair
-            ),
-            beside=reference(paths),
+            tuple(Entry(peer, Case("get", batch_bytes=size)) for peer in (UCX, REFERENCE)),
+            beside=(REFERENCE,),
         )
         for size in sizes
     ]
@@ -355,9 +328,9 @@ def _long() -> list[Group]:
 def matrix(*, quick: bool) -> list[Group]:
     """All groups of a run, in the order in which they are measured."""
     groups = [
-        *_throughput(QUICK_SIZES if quick else SIZES, UCX),
+        *_throughput(QUICK_SIZES if quick else SIZES),
         *_tls(),
-        *_latency(QUICK_LATENCY_SIZES if quick else LATENCY_SIZES, UCX),
+        *_latency(QUICK_LATENCY_SIZES if quick else LATENCY_SIZES),
         *_metadata((10, 1_000) if quick else (10, 100, 1_000)),
         *_headers((1_000,) if quick else (10, 1_000)),
         *_shape(quick=quick),
@@ -366,7 +339,7 @@ def matrix(*, quick: bool) -> list[Group]:
         *_open(),
         *_slow_consumer(),
         *_long(),
-        *_reference((2 * MIB,) if quick else REFERENCE_SIZES, UCX),
+        *_reference((2 * MIB,) if quick else REFERENCE_SIZES),
     ]
     # Each run also starts processes and fills memory, so that less than this saves nothing. What says how long it takes
     # keeps that.

@@ -14,14 +14,14 @@ from bench.cases import (
     IPERF3,
     KIB,
     MIB,
+    PERFTEST,
+    REFERENCE,
     REFERENCE_SIZES,
     SIZES,
     SLOW,
     UCX,
-    dipc_ucx,
-    reference,
+    WALKING,
     size_text,
-    walking,
 )
 from bench.lookup import Ratio, figures, find, median, ratio
 from bench.results import Row, Run
@@ -157,7 +157,7 @@ def _shed(run: Run) -> Iterator[Outcome]:
 
 def _open(run: Run) -> Iterator[Outcome]:
     """The goal is that of 1,000 streams over tcp; the others are told beside it."""
-    for peer, count in product(("dipc tcp", ARENA, "dipc tls", "dipc ucx tcp"), (1_000, 64, 1)):
+    for peer, count in product(("dipc tcp", ARENA, "dipc tls", UCX), (1_000, 64, 1)):
         way = peer.removeprefix("dipc ").removesuffix(" arena")
         case = f"{way}: streams of one batch opened in a second, {count:,} at once, in Flight's over {_flights(peer)}"
         row = find(run, peer, "open", streams=count)
@@ -246,36 +246,33 @@ def _tcp(run: Run) -> Iterator[Outcome]:
 
 
 def _ucx(run: Run) -> Iterator[Outcome]:
-    for path, peer, alone in zip(UCX, dipc_ucx(UCX), walking(UCX), strict=True):
-        theirs = f"ucx_perftest {path}"
-        for size in SIZES:
-            ours = find(run, peer, "get", reuse=True, batch_bytes=size)
-            test = find(run, theirs, "get", reuse=True, batch_bytes=size)
-            if ours is None:
-                continue
-            case = f"ucx {path}: {size_text(size)}, one buffer, in tag_bw's"
-            yield _at_least(case, "≥ 0.95 ×", 0.95, ours, test)
-            copy = find(run, "memcpy", "memcpy", batch_bytes=size)
-            rates = [(median(row, RATE), row) for row in (test, copy)]
-            known = [(rate, row) for rate, row in rates if rate is not None]
-            lesser = min(known, key=lambda pair: pair[0])[1] if len(known) == len(rates) else None
-            case = f"ucx {path}: {size_text(size)}, walking memory, in the lesser of tag_bw's and memcpy's"
-            walked = _get(run, peer, size)
-            if lesser is None:
-                yield _absent(case, "≥ 0.9 ×", _problem(walked, test, copy))
-            else:
-                # tag_bw sends out of a cache; UCX alone, of memory that is walked, shows what is left of that.
-                yield _or_limit(case, 0.9, walked, lesser, _get(run, alone, size), "UCX alone, walking")
-        yield from _ucx_latency(run, path, peer)
+    for size in SIZES:
+        ours, test = (find(run, peer, "get", reuse=True, batch_bytes=size) for peer in (UCX, PERFTEST))
+        if ours is None:
+            continue
+        case = f"ucx tcp: {size_text(size)}, one buffer, in tag_bw's"
+        yield _at_least(case, "≥ 0.95 ×", 0.95, ours, test)
+        copy = find(run, "memcpy", "memcpy", batch_bytes=size)
+        rates = [(median(row, RATE), row) for row in (test, copy)]
+        known = [(rate, row) for rate, row in rates if rate is not None]
+        lesser = min(known, key=lambda pair: pair[0])[1] if len(known) == len(rates) else None
+        case = f"ucx tcp: {size_text(size)}, walking memory, in the lesser of tag_bw's and memcpy's"
+        walked = _get(run, UCX, size)
+        if lesser is None:
+            yield _absent(case, "≥ 0.9 ×", _problem(walked, test, copy))
+        else:
+            # tag_bw sends out of a cache; UCX alone, of memory that is walked, shows what is left of that.
+            yield _or_limit(case, 0.9, walked, lesser, _get(run, WALKING, size), "UCX alone, walking")
+    yield from _ucx_latency(run)
 
 
-def _ucx_latency(run: Run, path: str, peer: str) -> Iterator[Outcome]:
+def _ucx_latency(run: Run) -> Iterator[Outcome]:
     for ours in run.rows:
-        if ours.peer != peer or ours.case.op != "latency" or not ours.case.spin:
+        if ours.peer != UCX or ours.case.op != "latency" or not ours.case.spin:
             continue
         size = ours.case.batch_bytes
-        theirs = find(run, f"ucx_perftest {path}", "latency", batch_bytes=size)
-        case, goal = f"ucx {path}: latency of {size_text(size)}, both awake (p50)", "≤ 1.2 × tag_lat + 2 µs"
+        theirs = find(run, PERFTEST, "latency", batch_bytes=size)
+        case, goal = f"ucx tcp: latency of {size_text(size)}, both awake (p50)", "≤ 1.2 × tag_lat + 2 µs"
         p50, lat = median(ours, "p50_ns"), median(theirs, "p50_ns")
         if p50 is None or lat is None:
             yield _absent(case, goal, _problem(ours, theirs))
@@ -367,19 +364,17 @@ def _linear(run: Run) -> Iterator[Outcome]:
 def _reference(run: Run) -> Iterator[Outcome]:
     goal = "≥ 5 × its own client and server"
     pairs = [
-        (path, size, ours, theirs, _get(run, alone, size))
-        for path, peer, other, alone in zip(UCX, dipc_ucx(UCX), reference(UCX), walking(UCX), strict=True)
+        (size, find(run, UCX, "get", group="reference peer", batch_bytes=size), theirs)
         for size in REFERENCE_SIZES
-        if (theirs := find(run, other, "get", batch_bytes=size))
-        for ours in [find(run, peer, "get", group="reference peer", batch_bytes=size)]
+        if (theirs := find(run, REFERENCE, "get", batch_bytes=size))
     ]
     # Where nobody has built it, once is enough.
-    if not any(theirs.rounds for *_, theirs, _ in pairs):
-        yield _absent("reference peer's data on UCX", goal, _problem(*(theirs for *_, theirs, _ in pairs)))
+    if not any(theirs.rounds for *_, theirs in pairs):
+        yield _absent("reference peer's data on UCX", goal, _problem(*(theirs for *_, theirs in pairs)))
         return
-    for path, size, ours, theirs, alone in pairs:
-        case = f"ucx {path}: {size_text(size)}, in the reference peer's client and server"
-        yield _or_limit(case, 5, ours, theirs, alone, "UCX alone, walking")
+    for size, ours, theirs in pairs:
+        case = f"ucx tcp: {size_text(size)}, in the reference peer's client and server"
+        yield _or_limit(case, 5, ours, theirs, _get(run, WALKING, size), "UCX alone, walking")
 
 
 def _requests(run: Run) -> Iterator[Outcome]:

@@ -21,7 +21,6 @@ FAMILIES = {
     "ucx walking": ("#b79ad6", "-."),
     "iperf3": ("#66a61e", "--"),
     "memcpy": ("#777777", ":"),
-    "process_vm_readv": ("#777777", "-."),
     "sum": ("#777777", ":"),
     "Arrow C stream": ("#777777", "-."),
 }

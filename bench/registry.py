@@ -11,22 +11,20 @@ from bench.peers.header import Header
 from bench.peers.ipc import ArrowIpc
 from bench.peers.iperf3 import Iperf3
 from bench.peers.reference import Reference
-from bench.peers.ucx import Perftest, UcxPath, Walk, paths
+from bench.peers.ucx import Perftest, Walk
 
 
 def all_peers(dipc: Path, reference: Path | None = None) -> dict[str, Peer]:
     """Every peer by its name. `dipc` is the command that is measured, `reference` the folder of the reference peer."""
-
-    def ucx(path: UcxPath) -> list[Peer]:
-        ours = Dipc(f"dipc ucx {path.name}", dipc, "ucx", "heap", path)
-        return [ours, Walk(path), Perftest(path), Reference(reference, path)]
-
     peers: list[Peer] = [
         Dipc("dipc shm arena", dipc, "shm", "arena"),
         Dipc("dipc shm heap", dipc, "shm", "heap"),
         Dipc("dipc tcp", dipc, "tcp", "heap"),
         Dipc("dipc tls", dipc, "tls", "heap"),
-        *(peer for path in paths() for peer in ucx(path)),
+        Dipc("dipc ucx tcp", dipc, "ucx", "heap"),
+        Walk(),
+        Perftest(),
+        Reference(reference),
         Flight("Flight tcp", "grpc://127.0.0.1:0"),
         Flight("Flight unix", "grpc+unix"),
         Flight("Flight tls", "grpc+tls://127.0.0.1:0"),
@@ -34,7 +32,6 @@ def all_peers(dipc: Path, reference: Path | None = None) -> dict[str, Peer]:
         # What libdipc asks of the system on one machine.
         Iperf3("reno"),
         Machine("memcpy", dipc, "memcpy"),
-        Machine("process_vm_readv", dipc, "process_vm_readv"),
         Machine("sum", dipc, "sum"),
         Machine("Arrow C stream", dipc, "arrow_stream"),
         Machine("socket", dipc, "socket_round_trip"),

@@ -72,7 +72,7 @@ def by_size(
 
 def is_throughput(touch: str) -> Callable[[Row], bool]:
     """Rows of the throughput groups whose consumer does `touch`, with what the machine can do beside them."""
-    beside = ("sum", "arrow_stream") if touch == "sum" else ("memcpy", "process_vm_readv")
+    beside = ("sum", "arrow_stream") if touch == "sum" else ("memcpy",)
     return lambda row: (
         row.group.startswith("throughput")
         and (row.case.op in beside or (row.case.op == "get" and row.case.touch == touch))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cases import Case
-from bench.peers.ucx import UcxPath
+from bench.peers.ucx import DIPC_SETTINGS, missing_tcp
 from bench.processes import PeerError, run
 from bench.results import Result
 
@@ -82,15 +82,14 @@ def _has_bench(command: Path) -> str | None:
 class Dipc:
     """libdipc over one transport, with its batches in one kind of memory."""
 
-    def __init__(self, name: str, command: Path, transport: str, memory: str, ucx: UcxPath | None = None) -> None:
+    def __init__(self, name: str, command: Path, transport: str, memory: str) -> None:
         self.name = name
         self._command = command
         self._transport = transport
         self._memory = memory
-        self._ucx = ucx
 
     def missing(self) -> str | None:
-        return _has_bench(self._command) or (self._ucx.missing() if self._ucx else None)
+        return _has_bench(self._command) or (missing_tcp() if self._transport == "ucx" else None)
 
     def version(self) -> str:
         return run([str(self._command), "--version"], timeout=10).strip()
@@ -134,7 +133,7 @@ class Dipc:
             arguments += ["--apart"]
         if case.fresh:
             arguments += ["--fresh", *(["--resume"] if case.resume else [])]
-        for setting in self._ucx.dipc_settings() if self._ucx else ():
+        for setting in DIPC_SETTINGS if self._transport == "ucx" else ():
             arguments += ["--set", setting]
         return [*arguments, "--json"]
 

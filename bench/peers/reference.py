@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from bench.cases import Case
-from bench.peers.ucx import UcxPath
+from bench.peers.ucx import ENVIRONMENT, missing_tcp
 from bench.processes import PeerError, free_port, run, serving, wait_for_listener
 from bench.results import Result
 
@@ -19,10 +19,10 @@ STREAM_BYTES = 256 << 20
 class Reference:
     """Two programs in a folder, `server` and `client`: see docs/benchmarks/README.md."""
 
-    def __init__(self, folder: Path | None, path: UcxPath) -> None:
-        self.name = f"reference peer {path.name}"
+    name = "reference peer tcp"
+
+    def __init__(self, folder: Path | None) -> None:
         self._folder = folder
-        self._path = path
 
     def missing(self) -> str | None:
         if self._folder is None:
@@ -30,7 +30,7 @@ class Reference:
         for name in ("server", "client"):
             if not os.access(self._folder / name, os.X_OK):
                 return f"{self._folder / name} is not there, or not a program"
-        return self._path.missing()
+        return missing_tcp()
 
     def version(self) -> str:
         return "reference peer, built elsewhere"
@@ -41,10 +41,9 @@ class Reference:
         port = free_port()
         batches = max(8, STREAM_BYTES // case.batch_bytes)
         table = ["--batch-bytes", str(case.batch_bytes), "--batches", str(batches)]
-        environment = self._path.environment()
-        with serving([str(self._folder / "server"), "--port", str(port), *table], environment=environment) as server:
+        with serving([str(self._folder / "server"), "--port", str(port), *table], environment=ENVIRONMENT) as server:
             wait_for_listener(server, port)
-            output = run([str(self._folder / "client"), "--port", str(port)], timeout=60, environment=environment)
+            output = run([str(self._folder / "client"), "--port", str(port)], timeout=60, environment=ENVIRONMENT)
         return parse(output, case.batch_bytes * batches)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""UCX without libdipc: `ucx_perftest`, a program that walks memory, and how UCX is told which way to go."""
+"""UCX without libdipc: `ucx_perftest`, a program that walks memory, and how UCX is told to go by tcp."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import functools
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from bench.cases import MIB, Case
@@ -31,34 +30,18 @@ def parse_transports(output: str) -> frozenset[str]:
     return frozenset(value.strip() for name, _, value in fields if name == "Transport")
 
 
-@dataclass(frozen=True)
-class UcxPath:
-    """UCX's transports that take the bytes. Both programs are asked for the error mode that notices a dead peer."""
-
-    name: str
-    transports: tuple[str, ...]
-
-    def missing(self) -> str | None:
-        if find_program("ucx_info") is None:
-            return "ucx_info is not installed: tools/setup.sh bench"
-        absent = [name for name in self.transports if name not in _transports()]
-        return f"UCX has no {', '.join(absent)} here (ucx_info -d)" if absent else None
-
-    def dipc_settings(self) -> list[str]:
-        """What `--set` tells libdipc."""
-        return [
-            f"ucx.TLS={','.join(self.transports)}",
-            "ucx.error_handling=peer",
-        ]
-
-    def environment(self) -> dict[str, str]:
-        """The same for a program of UCX."""
-        return {"UCX_TLS": ",".join(self.transports), "UCX_WARN_UNUSED_ENV_VARS": "n"}
+# What `--set` tells libdipc: the way, and the error mode that notices a dead peer. UCX's programs
+# have that mode by their own options.
+DIPC_SETTINGS = ("ucx.TLS=tcp", "ucx.error_handling=peer")
+# The same way for a program of UCX.
+ENVIRONMENT = {"UCX_TLS": "tcp", "UCX_WARN_UNUSED_ENV_VARS": "n"}
 
 
-def paths() -> tuple[UcxPath, ...]:
-    """Every way to another process of this machine that is measured."""
-    return (UcxPath("tcp", ("tcp",)),)
+def missing_tcp() -> str | None:
+    """Why UCX cannot go by tcp here."""
+    if find_program("ucx_info") is None:
+        return "ucx_info is not installed: tools/setup.sh bench"
+    return None if "tcp" in _transports() else "UCX has no tcp here (ucx_info -d)"
 
 
 def parse(output: str) -> dict[str, float]:
@@ -73,16 +56,16 @@ def parse(output: str) -> dict[str, float]:
 class Perftest:
     """`ucx_perftest`: tag_bw, which sends one buffer again and again, and tag_lat, both ends of which spin."""
 
-    def __init__(self, path: UcxPath) -> None:
-        self.name = f"ucx_perftest {path.name}"
-        self._path = path
+    name = "ucx_perftest tcp"
+
+    def __init__(self) -> None:
         # Seconds of one iteration as last seen, to know how many fill the time.
         self._pace: dict[tuple[str, int], float] = {}
 
     def missing(self) -> str | None:
         if find_program("ucx_perftest") is None:
             return "ucx_perftest is not installed: tools/setup.sh bench"
-        return self._path.missing()
+        return missing_tcp()
 
     def version(self) -> str:
         first = run(["ucx_info", "-v"], timeout=10).splitlines()[0]
@@ -102,13 +85,11 @@ class Perftest:
 
     def _measure(self, test: str, size: int, iterations: int) -> dict[str, float]:
         port = free_port()
-        environment = self._path.environment()
-        with serving(["ucx_perftest", "-p", str(port)], environment=environment) as server:
+        with serving(["ucx_perftest", "-p", str(port)], environment=ENVIRONMENT) as server:
             wait_for_listener(server, port)
             arguments = ["ucx_perftest", "127.0.0.1", "-p", str(port), "-t", test, "-s", str(size)]
-            arguments += ["-n", str(iterations), "-w", str(max(2, iterations // 10)), "-f", "-v"]
-            arguments.append("-e")
-            raw = parse(run(arguments, timeout=30, environment=environment))
+            arguments += ["-n", str(iterations), "-w", str(max(2, iterations // 10)), "-f", "-v", "-e"]
+            raw = parse(run(arguments, timeout=30, environment=ENVIRONMENT))
         self._pace[test, size] = raw["overall_lat"] * 1e-6 * (2 if test == "tag_lat" else 1)
         return raw
 
@@ -119,19 +100,19 @@ class Perftest:
 class Walk:
     """Tagged messages out of memory that is walked, as `dipc bench` walks its batches, and nothing else."""
 
-    def __init__(self, path: UcxPath) -> None:
-        self.name = f"ucx walking {path.name}"
-        self._path = path
+    name = "ucx walking tcp"
+
+    def __init__(self) -> None:
         # Seconds of one message as last seen, as above.
         self._pace: dict[int, float] = {}
 
     def missing(self) -> str | None:
         if not os.access(WALK, os.X_OK):
             return "its program is not built: make bench-build"
-        return self._path.missing()
+        return missing_tcp()
 
     def version(self) -> str:
-        return Perftest(self._path).version()
+        return Perftest().version()
 
     def run(self, case: Case) -> Result:
         if case.op != "get":
@@ -143,8 +124,8 @@ class Walk:
         return self._measure(size, max(10, int(case.seconds / self._pace[size])))
 
     def _measure(self, size: int, count: int) -> Result:
-        arguments = [str(WALK), str(size), str(count), str(WALKED_BYTES), "peer"]
-        result = parse_walk(run(arguments, timeout=30, environment=self._path.environment()))
+        arguments = [str(WALK), str(size), str(count), str(WALKED_BYTES)]
+        result = parse_walk(run(arguments, timeout=30, environment=ENVIRONMENT))
         self._pace[size] = 1 / result.figures["batches_per_second"]
         return result
 

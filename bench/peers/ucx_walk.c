@@ -2,9 +2,9 @@
  * memory as long as the batches of `dipc bench` take, into one buffer. `ucx_perftest` sends one buffer again and
  * again, which stays in a cache.
  *
- *   ucx_walk MESSAGE_BYTES COUNT WALKED_BYTES peer|none
+ *   ucx_walk MESSAGE_BYTES COUNT WALKED_BYTES
  *
- * The error mode is that of both endpoints; UCX_TLS says which way to go. Prints what the receiver saw, as a line
+ * Both endpoints have the error mode PEER; UCX_TLS says which way to go. Prints what the receiver saw, as a line
  * of JSON: {"seconds": S, "bytes": B, "messages": N}. Both processes look for work all the time, as
  * `ucx_perftest` does. */
 #include <errno.h>
@@ -77,7 +77,7 @@ struct end {
   ucp_ep_h endpoint;
 };
 
-static void open_end(struct end *end, int socket, ucp_err_handling_mode_t mode) {
+static void open_end(struct end *end, int socket) {
   ucp_config_t *config;
   check(ucp_config_read(NULL, NULL, &config), "cannot read UCX's configuration");
   ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
@@ -100,7 +100,7 @@ static void open_end(struct end *end, int socket, ucp_err_handling_mode_t mode) 
   ucp_ep_params_t to = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
                         .address = theirs,
-                        .err_mode = mode,
+                        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
                         .err_handler = {.cb = failed}};
   check(ucp_ep_create(end->worker, &to, &end->endpoint), "cannot create an endpoint");
   free(theirs);
@@ -158,11 +158,8 @@ static double move_all(struct end *end, int sends, size_t bytes, size_t count, u
 }
 
 int main(int argc, char **argv) {
-  if (argc != 5 || (strcmp(argv[4], "peer") != 0 && strcmp(argv[4], "none") != 0))
-    die("usage: ucx_walk MESSAGE_BYTES COUNT WALKED_BYTES peer|none");
+  if (argc != 4) die("usage: ucx_walk MESSAGE_BYTES COUNT WALKED_BYTES");
   size_t bytes = number(argv[1]), count = number(argv[2]), walked = number(argv[3]);
-  ucp_err_handling_mode_t mode =
-      strcmp(argv[4], "peer") == 0 ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
   int sockets[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) die("socketpair: %s", strerror(errno));
   pid_t child = fork();
@@ -177,7 +174,7 @@ int main(int argc, char **argv) {
   /* Written before, as the batches are. */
   memset(memory, 1, walked);
   struct end end;
-  open_end(&end, socket, mode);
+  open_end(&end, socket);
   double seconds = move_all(&end, sends, bytes, count, memory, walked);
   close_end(&end, socket);
   if (sends) return 0;

@@ -111,18 +111,17 @@ def test_machine_lines_are_told_apart() -> None:
 
 
 def test_both_programs_of_ucx_go_the_same_way() -> None:
-    for path in ucx.paths():
-        assert f"ucx.TLS={path.environment()['UCX_TLS']}" in path.dipc_settings()
-        assert "ucx.error_handling=peer" in path.dipc_settings()
+    assert f"ucx.TLS={ucx.ENVIRONMENT['UCX_TLS']}" in ucx.DIPC_SETTINGS
 
 
 def test_a_case_is_told_to_dipc_bench() -> None:
-    peer = dipc.Dipc("dipc ucx tcp", Path("dipc"), "ucx", "heap", ucx.paths()[0])
+    peer = dipc.Dipc("dipc ucx tcp", Path("dipc"), "ucx", "heap")
     case = Case("get", batch_bytes=65536, columns=10, touch="sum", spin=True, reuse=True, batches=7, seconds=0.25)
     words = " ".join(peer.arguments(case))
     for expected in (
         "--op get", "--transport ucx", "--memory heap", "--batch-bytes 65536", "--columns 10", "--touch sum",
-        "--distinct 1", "--batches 7", "--seconds 250ms", "--spin 50ms", "--set ucx.TLS=tcp", "--json",
+        "--distinct 1", "--batches 7", "--seconds 250ms", "--spin 50ms", "--set ucx.TLS=tcp",
+        "--set ucx.error_handling=peer", "--json",
     ):  # fmt: skip
         assert expected in words
     assert "--distinct 262" in " ".join(peer.arguments(replace(case, reuse=False, distinct=262)))
@@ -168,9 +167,8 @@ def test_a_client_of_the_reference_peer_ends_with_its_figures() -> None:
 
 
 def test_the_reference_peer_has_two_programs(tmp_path: Path) -> None:
-    (path, *_) = ucx.paths()
-    assert "--reference-peer" in (reference.Reference(None, path).missing() or "")
-    assert str(tmp_path / "server") in (reference.Reference(tmp_path, path).missing() or "")
+    assert "--reference-peer" in (reference.Reference(None).missing() or "")
+    assert str(tmp_path / "server") in (reference.Reference(tmp_path).missing() or "")
 
 
 def test_a_case_asks_dipc_bench_for_window_pause_and_values(monkeypatch: pytest.MonkeyPatch) -> None:

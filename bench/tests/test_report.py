@@ -281,7 +281,7 @@ def test_copies_of_many_streams_are_judged_beside_one_with_as_much_memory() -> N
         assert (text.startswith(f"{many / 100:.2f} ×"), found) == (True, met)
 
 
-def test_the_reference_peer_is_judged_on_each_transport() -> None:
+def test_the_reference_peer_is_judged_beside_ucx_alone() -> None:
     case = Case("get", batch_bytes=2 * MIB)
 
     def pair(ours: float, theirs: float, *alone: float) -> Run:
