@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.cases import size_text
 from bench.lookup import figures
-from bench.report import is_latency, is_one_buffer, is_throughput
 from bench.results import Row, Run
 
 # A colour for each family, darker lines for libdipc.
@@ -27,6 +27,45 @@ FAMILIES = {
 MARKS = "osD^v"
 
 
+@dataclass(frozen=True)
+class Picture:
+    """The rows of one picture, and which figure of them it has."""
+
+    name: str
+    title: str
+    shows: Callable[[Row], bool]
+    figure: str
+    scale: float
+    unit: str
+
+
+def _throughput(touch: str) -> Callable[[Row], bool]:
+    """Those whose consumer does `touch`, with what the machine can do beside them."""
+    beside = ("sum", "arrow_stream") if touch == "sum" else ("memcpy",)
+    return lambda row: (
+        row.group.startswith("throughput")
+        and (row.case.op in beside or (row.case.op == "get" and row.case.touch == touch))
+    )
+
+
+def _one_buffer(row: Row) -> bool:
+    return row.group.startswith("one buffer")
+
+
+def _latency(*, spin: bool) -> Callable[[Row], bool]:
+    return lambda row: row.case.op == "latency" and row.case.spin == spin
+
+
+RATE, P50 = ("bytes_per_second", 1e-9, "GB/s"), ("p50_ns", 1e-3, "µs (p50)")
+PICTURES = (
+    Picture("throughput-untouched.svg", "Throughput, untouched", _throughput("none"), *RATE),
+    Picture("throughput-summed.svg", "Throughput, summed", _throughput("sum"), *RATE),
+    Picture("one-buffer.svg", "One buffer at both ends", _one_buffer, *RATE),
+    Picture("latency-asleep.svg", "Latency, both ends asleep", _latency(spin=False), *P50),
+    Picture("latency-spinning.svg", "Latency, both ends spinning", _latency(spin=True), *P50),
+)
+
+
 def _style(peer: str, number: int) -> dict[str, Any]:
     for prefix, (colour, line) in FAMILIES.items():
         if peer.startswith(prefix):
@@ -34,8 +73,9 @@ def _style(peer: str, number: int) -> dict[str, Any]:
     return {"marker": MARKS[number % len(MARKS)]}
 
 
-def picture(path: Path, rows: list[Row], figure: str, scale: float, title: str, unit: str) -> bool:
-    """Draws one picture. Says whether there was something to draw."""
+def _draw_one(path: Path, rows: list[Row], picture: Picture) -> bool:
+    """Says whether there was something to draw."""
+    figure, scale = picture.figure, picture.scale
     import matplotlib as mpl
 
     # The same run gives the same file.
@@ -64,8 +104,8 @@ def picture(path: Path, rows: list[Row], figure: str, scale: float, title: str, 
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xticks(every, [size_text(size) for size in every])
     axes.set_xlabel("bytes of a batch")
-    axes.set_ylabel(unit)
-    axes.set_title(title)
+    axes.set_ylabel(picture.unit)
+    axes.set_title(picture.title)
     axes.grid(visible=True, which="major", linewidth=0.4)
     axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     chart.savefig(path, metadata={"Date": None})
@@ -75,16 +115,9 @@ def picture(path: Path, rows: list[Row], figure: str, scale: float, title: str, 
 
 def draw(run: Run, folder: Path) -> list[Path]:
     """All pictures of a run; those that were drawn."""
-    wanted: list[tuple[str, Callable[[Row], bool], str, float, str, str]] = [
-        ("throughput-untouched.svg", is_throughput("none"), "bytes_per_second", 1e-9, "Throughput, untouched", "GB/s"),
-        ("throughput-summed.svg", is_throughput("sum"), "bytes_per_second", 1e-9, "Throughput, summed", "GB/s"),
-        ("one-buffer.svg", is_one_buffer, "bytes_per_second", 1e-9, "One buffer at both ends", "GB/s"),
-        ("latency-asleep.svg", is_latency(spin=False), "p50_ns", 1e-3, "Latency, both ends asleep", "µs (p50)"),
-        ("latency-spinning.svg", is_latency(spin=True), "p50_ns", 1e-3, "Latency, both ends spinning", "µs (p50)"),
-    ]
     drawn = []
-    for name, choose, figure, scale, title, unit in wanted:
-        rows = [row for row in run.rows if choose(row)]
-        if picture(folder / name, rows, figure, scale, title, unit):
-            drawn.append(folder / name)
+    for picture in PICTURES:
+        path = folder / picture.name
+        if _draw_one(path, [row for row in run.rows if picture.shows(row)], picture):
+            drawn.append(path)
     return drawn

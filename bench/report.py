@@ -1,32 +1,33 @@
-"""The report: Markdown tables of one run."""
+"""The report: a short page of one run in Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from bench.cases import Case, size_text
-from bench.goals import outcomes
+from bench.cases import KIB, MIB, Case, size_text
+from bench.goals import Outcome, outcomes
 from bench.lookup import figures
+from bench.plots import PICTURES
 from bench.results import Row, Run
-from bench.summary import Summary
 
 HEAD = """# Measured beside its peers
 
-`make bench` wrote this page and its pictures; `python -m bench report` writes them again from
-[results.json](results.json), which has every round. [How to read it](README.md) says what each peer does."""
+`make bench` wrote this page and its pictures from [results.json](results.json), which has every
+figure and round. [How to read it](README.md) says what each peer does."""
+
+MAIN = """## Main figures
+
+Medians. GB/s (10^9 bytes of values) of one stream whose batches are untouched, or summed; µs (p50)
+until the client has a batch of 64 B while both ends are asleep or spinning, and the first batch of
+a stream."""
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """A Markdown table: the first column is text, the others are figures."""
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *lines))
-
-
-def _cell(found: Summary | None, text: Callable[[float], str]) -> str:
-    if found is None:
-        return "-"
-    return f"{text(found.median)} ({text(found.least)} to {text(found.most)})"
+    rule = "|---" + "|---:" * (len(head) - 1) + "|"
+    written = ["| " + " | ".join(cells) + " |" for cells in (head, *lines)]
+    return "\n".join([written[0], rule, *written[1:]])
 
 
 def gigabytes(value: float) -> str:
@@ -37,66 +38,68 @@ def gigabytes(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def mebibytes(value: float) -> str:
-    """Bytes as MiB."""
-    return f"{value / (1 << 20):.1f}"
-
-
 def micros(value: float) -> str:
     """Nanoseconds as microseconds."""
     value /= 1e3
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def _peers(rows: Sequence[Row]) -> list[str]:
-    """Each once, in the order of the run, if it has figures."""
-    return list(dict.fromkeys(row.peer for row in rows if row.rounds))
-
-
-def by_size(
-    run: Run, title: str, wanted: Callable[[Row], bool], figure: str, text: Callable[[float], str], picture: str | None
-) -> str:
-    """A table with a line for each peer and a column for each batch size."""
-    rows = [row for row in run.rows if wanted(row)]
-    sizes = sorted({row.case.batch_bytes for row in rows})
-    lines = []
-    for peer in _peers(rows):
-        # A peer may have been measured twice, for two comparisons; the first is shown.
-        own = {row.case.batch_bytes: row for row in reversed(rows) if row.peer == peer}
-        lines.append([peer, *(_cell(figures(own.get(size), figure), text) for size in sizes)])
-    if not lines:
-        return ""
-    image = f"\n\n![{title}]({picture})" if picture else ""
-    return f"## {title}{image}\n\n" + table(["", *map(size_text, sizes)], lines)
-
-
-def is_throughput(touch: str) -> Callable[[Row], bool]:
-    """Rows of the throughput groups whose consumer does `touch`, with what the machine can do beside them."""
+def _rate(size: int, touch: str = "none") -> Callable[[Row], bool]:
+    """One stream of these batches, and what the machine does beside it."""
     beside = ("sum", "arrow_stream") if touch == "sum" else ("memcpy",)
     return lambda row: (
-        row.group.startswith("throughput")
+        row.group.startswith(("throughput", "tls"))
+        and row.case.batch_bytes == size
         and (row.case.op in beside or (row.case.op == "get" and row.case.touch == touch))
     )
 
 
-def is_one_buffer(row: Row) -> bool:
-    return row.group.startswith("one buffer")
+def _delay(*, spin: bool) -> Callable[[Row], bool]:
+    return lambda row: row.case.op == "latency" and row.case.spin == spin and row.case.batch_bytes == 64
 
 
-def is_latency(*, spin: bool) -> Callable[[Row], bool]:
-    return lambda row: row.case.op == "latency" and row.case.spin == spin
+def _first(row: Row) -> bool:
+    return row.group == "first batch of a stream" and row.case.op == "connect" and row.case.source == "published"
 
 
-def _listed(
-    run: Run, title: str, prefixes: Sequence[str], columns: Sequence[tuple[str, str, Callable[[float], str]]]
-) -> str:
-    """A table with a line for each entry of some groups, and a column for each figure."""
-    lines = []
+RATE, P50 = "bytes_per_second", "p50_ns"
+# The columns of the main figures.
+FIGURES: tuple[tuple[str, Callable[[Row], bool], str, Callable[[float], str]], ...] = (
+    ("64 KiB", _rate(64 * KIB), RATE, gigabytes),
+    ("2 MiB", _rate(2 * MIB), RATE, gigabytes),
+    ("32 MiB", _rate(32 * MIB), RATE, gigabytes),
+    ("2 MiB, summed", _rate(2 * MIB, "sum"), RATE, gigabytes),
+    ("asleep", _delay(spin=False), P50, micros),
+    ("spinning", _delay(spin=True), P50, micros),
+    ("first", _first, P50, micros),
+)
+
+
+def main_figures(run: Run) -> str:
+    """A table with a line for each peer. The pictures have what the machine can do."""
+    cells: dict[str, dict[str, str]] = {}
     for row in run.rows:
-        if row.rounds and row.group.startswith(tuple(prefixes)):
-            cells = [_cell(figures(row, figure), text) for _, figure, text in columns]
-            lines.append([f"{row.peer}: {describe(row.case)}", *cells])
-    return f"## {title}\n\n" + table(["", *(name for name, _, _ in columns)], lines) if lines else ""
+        for name, wanted, figure, text in FIGURES:
+            found = figures(row, figure) if wanted(row) else None
+            if found is not None:
+                # A peer may have been measured twice, for two comparisons; the first is shown.
+                cells.setdefault(row.peer, {}).setdefault(name, text(found.median))
+    cells = {peer: own for peer, own in cells.items() if len(own) > 1 or peer.startswith(("dipc", "Flight"))}
+    if not cells:
+        return ""
+    head = ["", *(name for name, *_ in FIGURES)]
+    lines = [[peer, *(own.get(name, "-") for name in head[1:])] for peer, own in cells.items()]
+    return f"{MAIN}\n\n{table(head, lines)}"
+
+
+def pictures(run: Run) -> str:
+    """Those that `plots.draw` makes of this run."""
+    shown = [
+        f"![{picture.title}]({picture.name})"
+        for picture in PICTURES
+        if any(picture.shows(row) and row.values(picture.figure) for row in run.rows)
+    ]
+    return "## Pictures\n\n" + "\n".join(shown) if shown else ""
 
 
 def describe(case: Case) -> str:
@@ -136,19 +139,18 @@ def describe(case: Case) -> str:
 
 
 def _about(about: dict[str, Any]) -> str:
-    versions: dict[str, list[str]] = {}
-    for peer, version in about["versions"].items():
-        versions.setdefault(version, []).append(peer)
+    # Those of programs that this repository builds say nothing.
+    versions = dict.fromkeys(version for version in about["versions"].values() if version[-1:].isdigit())
     lines = [
         ["date", about["date"]],
         ["processor", f"{about['processor']}, {about['cores']} cores"],
         ["memory", f"{about['memory_gib']} GiB"],
         ["kernel", f"{about['kernel']}; transparent huge pages {about['huge_pages']}"],
-        ["commit", about["commit"]],
-        ["rounds", f"{about['rounds']}, {about['mode']}"],
         ["TCP's congestion control", about["congestion_control"]],
+        ["commit", about["commit"]],
+        ["versions", ", ".join(versions)],
+        ["rounds", f"{about['rounds']}, {about['mode']}"],
         ["processors at work when it began", f"{about['load']:.2f}"],
-        *([version, ", ".join(peers)] for version, peers in versions.items()),
     ]
     rows = "\n".join(f"| {name} | {value} |" for name, value in lines)
     warning = ""
@@ -157,15 +159,35 @@ def _about(about: dict[str, Any]) -> str:
     return f"## Where and when\n\n| | |\n|---|---|\n{rows}{warning}"
 
 
+def _lines(alike: Sequence[Outcome]) -> Iterator[tuple[str, str, str, str]]:
+    """One line for the goals of a kind that are met, and one for each that is missed."""
+    for outcome in alike:
+        if outcome.met is False:
+            yield outcome.case, outcome.goal, outcome.measured, "**no**"
+    for met, word in ((True, "yes"), (None, "-")):
+        same = [outcome for outcome in alike if outcome.met is met]
+        if same:
+            shown = min(same, key=lambda outcome: outcome.margin)
+            if len(alike) == 1:
+                yield shown.case, shown.goal, shown.measured, word
+            else:
+                count = f"{len(same)} of {len(alike)}" if len(same) < len(alike) else len(same)
+                measured = f"{shown.which}: {shown.measured}" if met else shown.measured
+                yield f"{shown.kind} ({count})", shown.goal, measured, word
+
+
 def goals(run: Run) -> str:
-    """The table of goals, with the measured ratio of each."""
-    words = {True: "yes", False: "**no**", None: "-"}
-    rows = outcomes(run)
-    lines = "\n".join(f"| {row.case} | {row.goal} | {row.measured} | {words[row.met]} |" for row in rows)
-    met, missed = (sum(row.met is value for row in rows) for value in (True, False))
+    """The table of goals: of those that are met the worst of each kind."""
+    every = outcomes(run)
+    kinds: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in every:
+        kinds.setdefault((outcome.kind, outcome.goal), []).append(outcome)
+    lines = "\n".join(f"| {' | '.join(line)} |" for alike in kinds.values() for line in _lines(alike))
+    met, missed = (sum(outcome.met is value for outcome in every) for value in (True, False))
     return (
-        f"## Goals\n\n{met} met, {missed} not met, {len(rows) - met - missed} not measured. Ratios of medians; in "
-        "parentheses the least and the most of the ratios of single rounds.\n\n"
+        f"## Goals\n\n{met} met, {missed} not met, {len(every) - met - missed} not measured. "
+        "Ratios of medians, with the least and the most\nof single rounds. Of goals of one kind "
+        "(their number) the line shows the worst; each that is missed\nhas its own line.\n\n"
         f"| Case | Goal | Measured | Met |\n|---|---|---|---|\n{lines}"
     )
 
@@ -187,92 +209,5 @@ def _problems(run: Run) -> str:
 
 def markdown(run: Run) -> str:
     """The whole page."""
-    bandwidth = "GB/s (10^9 bytes of bodies), medians and range"
-    delay = "µs (p50), medians and range"
-    latency = [("p50 µs", "p50_ns", micros), ("p99 µs", "p99_ns", micros), ("p99.9 µs", "p99_9_ns", micros)]
-    rate = ("batches/s", "batches_per_second", lambda value: f"{value:,.0f}")
-    parts = [
-        HEAD,
-        _about(run.about),
-        goals(run),
-        by_size(
-            run,
-            f"Throughput, untouched: {bandwidth}",
-            is_throughput("none"),
-            "bytes_per_second",
-            gigabytes,
-            "throughput-untouched.svg",
-        ),
-        by_size(
-            run,
-            f"Throughput, summed by the consumer: {bandwidth}",
-            is_throughput("sum"),
-            "bytes_per_second",
-            gigabytes,
-            "throughput-summed.svg",
-        ),
-        by_size(
-            run, f"One buffer at both ends: {bandwidth}", is_one_buffer, "bytes_per_second", gigabytes, "one-buffer.svg"
-        ),
-        by_size(
-            run, f"Latency, both ends asleep: {delay}", is_latency(spin=False), "p50_ns", micros, "latency-asleep.svg"
-        ),
-        by_size(
-            run,
-            f"Latency, both ends spinning: {delay}",
-            is_latency(spin=True),
-            "p50_ns",
-            micros,
-            "latency-spinning.svg",
-        ),
-        _listed(run, "First batch of a new stream on an open connection", ["first batch"], latency),
-        _listed(
-            run,
-            "Batches of one row: what metadata costs",
-            ["metadata", "10,000 columns"],
-            [("ns per column", "ns_per_column", lambda value: f"{value:,.0f}"), rate],
-        ),
-        _listed(
-            run,
-            "Headers alone",
-            ["header"],
-            [
-                ("µs per batch", "batch_ns", micros),
-                ("ns per column", "ns_per_column", lambda value: f"{value:,.1f}"),
-            ],
-        ),
-        _listed(
-            run,
-            "Many batches, many streams",
-            ["ten columns", "256 streams", "tiny"],
-            [("GB/s", "bytes_per_second", gigabytes), rate],
-        ),
-        _listed(
-            run,
-            "Idle streams",
-            ["1,000 idle"],
-            [
-                ("server CPU s", "cpu_server_seconds", lambda value: f"{value:.4f}"),
-                ("client CPU s", "cpu_client_seconds", lambda value: f"{value:.4f}"),
-                ("KiB of the server per stream", "stream_memory_server_bytes", lambda value: f"{value / 1024:.1f}"),
-            ],
-        ),
-        _listed(run, "2^31 rows in one column", ["2^31"], [("GB/s", "bytes_per_second", gigabytes), rate]),
-        _listed(
-            run,
-            "A slow consumer: peak memory",
-            ["slow consumer"],
-            [
-                ("MiB of the server", "peak_memory_server_bytes", mebibytes),
-                ("MiB of the client", "peak_memory_client_bytes", mebibytes),
-            ],
-        ),
-        _listed(
-            run,
-            "Beside the reference peer",
-            ["reference peer"],
-            [("GB/s", "bytes_per_second", gigabytes), rate],
-        ),
-        _problems(run),
-    ]
+    parts = [HEAD, _about(run.about), main_figures(run), pictures(run), goals(run), _problems(run)]
     return "\n\n".join(part for part in parts if part) + "\n"
