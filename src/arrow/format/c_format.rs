@@ -2,109 +2,108 @@
 
 use super::{IntervalUnit, TimeUnit, Type};
 
+/// The types whose format string says nothing else, for both directions.
+macro_rules! formats {
+    ($(
+        $text:literal = $name:ident $({ $($field:ident: $value:literal),+ })? $(($unit:path))?;
+    )+) => {
+        fn of_text(text: &str) -> Option<Type> {
+            Some(match text {
+                $($text => Type::$name $({ $($field: $value),+ })? $(($unit))?,)+
+                _ => return None,
+            })
+        }
+
+        fn text_of(ty: &Type) -> Option<&'static str> {
+            Some(match ty {
+                $(Type::$name $({ $($field: $value),+ })? $(($unit))? => $text,)+
+                _ => return None,
+            })
+        }
+    };
+}
+
+formats! {
+    "n" = Null;
+    "b" = Boolean;
+    "c" = Int { bits: 8, signed: true };
+    "C" = Int { bits: 8, signed: false };
+    "s" = Int { bits: 16, signed: true };
+    "S" = Int { bits: 16, signed: false };
+    "i" = Int { bits: 32, signed: true };
+    "I" = Int { bits: 32, signed: false };
+    "l" = Int { bits: 64, signed: true };
+    "L" = Int { bits: 64, signed: false };
+    "e" = Float { bits: 16 };
+    "f" = Float { bits: 32 };
+    "g" = Float { bits: 64 };
+    "z" = Binary { large: false, utf8: false };
+    "Z" = Binary { large: true, utf8: false };
+    "u" = Binary { large: false, utf8: true };
+    "U" = Binary { large: true, utf8: true };
+    "vz" = View { utf8: false };
+    "vu" = View { utf8: true };
+    "tdD" = Date32;
+    "tdm" = Date64;
+    "tiM" = Interval(IntervalUnit::YearMonth);
+    "tiD" = Interval(IntervalUnit::DayTime);
+    "tin" = Interval(IntervalUnit::MonthDayNano);
+    "tts" = Time(TimeUnit::Second);
+    "ttm" = Time(TimeUnit::Millisecond);
+    "ttu" = Time(TimeUnit::Microsecond);
+    "ttn" = Time(TimeUnit::Nanosecond);
+    "tDs" = Duration(TimeUnit::Second);
+    "tDm" = Duration(TimeUnit::Millisecond);
+    "tDu" = Duration(TimeUnit::Microsecond);
+    "tDn" = Duration(TimeUnit::Nanosecond);
+    "+l" = List { large: false };
+    "+L" = List { large: true };
+    "+vl" = ListView { large: false };
+    "+vL" = ListView { large: true };
+    "+s" = Struct;
+    "+r" = RunEndEncoded;
+}
+
+/// The letters of the units in the format strings of timestamps.
+const UNITS: [(&str, TimeUnit); 4] = [
+    ("s", TimeUnit::Second),
+    ("m", TimeUnit::Millisecond),
+    ("u", TimeUnit::Microsecond),
+    ("n", TimeUnit::Nanosecond),
+];
+
 impl Type {
     /// Parses a format string of the C data interface. The error is a text.
     pub fn parse(format: &str, keys_sorted: bool) -> Result<Self, String> {
-        let int = |bits, signed| Self::Int { bits, signed };
-        Ok(match format {
-            "n" => Self::Null,
-            "b" => Self::Boolean,
-            "c" => int(8, true),
-            "C" => int(8, false),
-            "s" => int(16, true),
-            "S" => int(16, false),
-            "i" => int(32, true),
-            "I" => int(32, false),
-            "l" => int(64, true),
-            "L" => int(64, false),
-            "e" => Self::Float { bits: 16 },
-            "f" => Self::Float { bits: 32 },
-            "g" => Self::Float { bits: 64 },
-            "z" => Self::Binary {
-                large: false,
-                utf8: false,
-            },
-            "Z" => Self::Binary {
-                large: true,
-                utf8: false,
-            },
-            "u" => Self::Binary {
-                large: false,
-                utf8: true,
-            },
-            "U" => Self::Binary {
-                large: true,
-                utf8: true,
-            },
-            "vz" => Self::View { utf8: false },
-            "vu" => Self::View { utf8: true },
-            "tdD" => Self::Date32,
-            "tdm" => Self::Date64,
-            "tiM" => Self::Interval(IntervalUnit::YearMonth),
-            "tiD" => Self::Interval(IntervalUnit::DayTime),
-            "tin" => Self::Interval(IntervalUnit::MonthDayNano),
-            "+l" => Self::List { large: false },
-            "+L" => Self::List { large: true },
-            "+vl" => Self::ListView { large: false },
-            "+vL" => Self::ListView { large: true },
-            "+m" => Self::Map { keys_sorted },
-            "+s" => Self::Struct,
-            "+r" => Self::RunEndEncoded,
-            _ => return Self::parse_parametric(format),
-        })
+        if format == "+m" {
+            return Ok(Self::Map { keys_sorted });
+        }
+        let unknown = || format!("the format string \"{format}\" is not known");
+        let ty = of_text(format).or_else(|| Self::parse_parametric(format));
+        ty.ok_or_else(unknown)
     }
 
-    fn parse_parametric(format: &str) -> Result<Self, String> {
-        let unknown = || format!("the format string \"{format}\" is not known");
-        let length = |text: &str| {
-            text.parse::<i32>()
-                .ok()
-                .filter(|length| *length >= 0)
-                .ok_or_else(unknown)
-        };
-        let unit =
-            |letter: Option<char>| letter.and_then(TimeUnit::from_letter).ok_or_else(unknown);
+    fn parse_parametric(format: &str) -> Option<Self> {
+        let length = |text: &str| text.parse::<i32>().ok().filter(|length| *length >= 0);
+        let union = |ids, dense| parse_ids(ids).map(|ids| Self::Union { dense, ids });
         if let Some(parameters) = format.strip_prefix("d:") {
-            return Self::parse_decimal(parameters).ok_or_else(unknown);
+            return Self::parse_decimal(parameters);
         }
         if let Some(width) = format.strip_prefix("w:") {
-            return Ok(Self::FixedSizeBinary(length(width)?));
+            return Some(Self::FixedSizeBinary(length(width)?));
         }
         if let Some(size) = format.strip_prefix("+w:") {
-            return Ok(Self::FixedSizeList(length(size)?));
+            return Some(Self::FixedSizeList(length(size)?));
         }
         if let Some(ids) = format.strip_prefix("+ud:") {
-            return Ok(Self::Union {
-                dense: true,
-                ids: parse_ids(ids).ok_or_else(unknown)?,
-            });
+            return union(ids, true);
         }
         if let Some(ids) = format.strip_prefix("+us:") {
-            return Ok(Self::Union {
-                dense: false,
-                ids: parse_ids(ids).ok_or_else(unknown)?,
-            });
+            return union(ids, false);
         }
-        if let Some(rest) = format.strip_prefix("ts") {
-            let (unit_letter, zone) = rest.split_once(':').ok_or_else(unknown)?;
-            let mut letters = unit_letter.chars();
-            let unit = unit(letters.next())?;
-            if letters.next().is_some() {
-                return Err(unknown());
-            }
-            return Ok(Self::Timestamp(unit, zone.to_owned()));
-        }
-        let mut letters = format.chars();
-        match (
-            letters.next(),
-            letters.next(),
-            letters.next(),
-            letters.next(),
-        ) {
-            (Some('t'), Some('t'), letter, None) => Ok(Self::Time(unit(letter)?)),
-            (Some('t'), Some('D'), letter, None) => Ok(Self::Duration(unit(letter)?)),
-            _ => Err(unknown()),
-        }
+        let (unit, zone) = format.strip_prefix("ts")?.split_once(':')?;
+        let unit = UNITS.iter().find(|(letter, _)| *letter == unit)?.1;
+        Some(Self::Timestamp(unit, zone.to_owned()))
     }
 
     fn parse_decimal(parameters: &str) -> Option<Self> {
@@ -142,113 +141,28 @@ impl Type {
 
     /// The format string of the C data interface.
     pub fn format(&self) -> String {
-        let fixed = match self {
-            Self::Null => "n",
-            Self::Boolean => "b",
-            Self::Int {
-                bits: 8,
-                signed: true,
-            } => "c",
-            Self::Int {
-                bits: 8,
-                signed: false,
-            } => "C",
-            Self::Int {
-                bits: 16,
-                signed: true,
-            } => "s",
-            Self::Int {
-                bits: 16,
-                signed: false,
-            } => "S",
-            Self::Int {
-                bits: 32,
-                signed: true,
-            } => "i",
-            Self::Int {
-                bits: 32,
-                signed: false,
-            } => "I",
-            Self::Int { signed: true, .. } => "l",
-            Self::Int { signed: false, .. } => "L",
-            Self::Float { bits: 16 } => "e",
-            Self::Float { bits: 32 } => "f",
-            Self::Float { .. } => "g",
-            Self::Binary {
-                large: false,
-                utf8: false,
-            } => "z",
-            Self::Binary {
-                large: true,
-                utf8: false,
-            } => "Z",
-            Self::Binary {
-                large: false,
-                utf8: true,
-            } => "u",
-            Self::Binary {
-                large: true,
-                utf8: true,
-            } => "U",
-            Self::View { utf8: false } => "vz",
-            Self::View { utf8: true } => "vu",
-            Self::Date32 => "tdD",
-            Self::Date64 => "tdm",
-            Self::Interval(IntervalUnit::YearMonth) => "tiM",
-            Self::Interval(IntervalUnit::DayTime) => "tiD",
-            Self::Interval(IntervalUnit::MonthDayNano) => "tin",
-            Self::List { large: false } => "+l",
-            Self::List { large: true } => "+L",
-            Self::ListView { large: false } => "+vl",
-            Self::ListView { large: true } => "+vL",
-            Self::Map { .. } => "+m",
-            Self::Struct => "+s",
-            Self::RunEndEncoded => "+r",
-            Self::Decimal {
-                bits: 128,
-                precision,
-                scale,
-            } => {
-                return format!("d:{precision},{scale}");
-            }
+        match self {
+            Self::Map { .. } => "+m".to_owned(),
             Self::Decimal {
                 bits,
                 precision,
                 scale,
-            } => {
-                return format!("d:{precision},{scale},{bits}");
+            } => match bits {
+                128 => format!("d:{precision},{scale}"),
+                _ => format!("d:{precision},{scale},{bits}"),
+            },
+            Self::Timestamp(unit, zone) => {
+                let known = UNITS.iter().find(|(_, known)| known == unit);
+                format!("ts{}:{zone}", known.map_or("s", |(letter, _)| letter))
             }
-            Self::Time(unit) => return format!("tt{}", unit.letter()),
-            Self::Timestamp(unit, zone) => return format!("ts{}:{zone}", unit.letter()),
-            Self::Duration(unit) => return format!("tD{}", unit.letter()),
-            Self::FixedSizeBinary(width) => return format!("w:{width}"),
-            Self::FixedSizeList(size) => return format!("+w:{size}"),
+            Self::FixedSizeBinary(width) => format!("w:{width}"),
+            Self::FixedSizeList(size) => format!("+w:{size}"),
             Self::Union { dense, ids } => {
                 let ids: Vec<String> = ids.iter().map(i8::to_string).collect();
-                return format!("+u{}:{}", if *dense { 'd' } else { 's' }, ids.join(","));
+                format!("+u{}:{}", if *dense { 'd' } else { 's' }, ids.join(","))
             }
-        };
-        fixed.to_owned()
-    }
-}
-
-impl TimeUnit {
-    fn from_letter(letter: char) -> Option<Self> {
-        match letter {
-            's' => Some(Self::Second),
-            'm' => Some(Self::Millisecond),
-            'u' => Some(Self::Microsecond),
-            'n' => Some(Self::Nanosecond),
-            _ => None,
-        }
-    }
-
-    fn letter(self) -> char {
-        match self {
-            Self::Second => 's',
-            Self::Millisecond => 'm',
-            Self::Microsecond => 'u',
-            Self::Nanosecond => 'n',
+            // An integer or a float of another width, which `parse` and `from_ipc` never make.
+            _ => text_of(self).unwrap_or_default().to_owned(),
         }
     }
 }

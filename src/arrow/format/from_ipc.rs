@@ -17,6 +17,7 @@ impl Type {
         let absent = || Error::invalid_data("the type's parameters are missing");
         let unknown =
             |what: &str, number: i16| Error::invalid_data(format!("unknown {what} {number}"));
+        let binary = |large, utf8| Self::Binary { large, utf8 };
         Ok(match field.type_type() {
             ipc::Type::Null => Self::Null,
             ipc::Type::Bool => Self::Boolean,
@@ -68,41 +69,23 @@ impl Type {
                 ipc::IntervalUnit::MONTH_DAY_NANO => Self::Interval(IntervalUnit::MonthDayNano),
                 other => return Err(unknown("interval unit", other.0)),
             },
-            ipc::Type::Binary => Self::Binary {
-                large: false,
-                utf8: false,
-            },
-            ipc::Type::LargeBinary => Self::Binary {
-                large: true,
-                utf8: false,
-            },
-            ipc::Type::Utf8 => Self::Binary {
-                large: false,
-                utf8: true,
-            },
-            ipc::Type::LargeUtf8 => Self::Binary {
-                large: true,
-                utf8: true,
-            },
+            ipc::Type::Binary => binary(false, false),
+            ipc::Type::LargeBinary => binary(true, false),
+            ipc::Type::Utf8 => binary(false, true),
+            ipc::Type::LargeUtf8 => binary(true, true),
             ipc::Type::BinaryView => Self::View { utf8: false },
             ipc::Type::Utf8View => Self::View { utf8: true },
             ipc::Type::FixedSizeBinary => {
-                let width = field
-                    .type_as_fixed_size_binary()
-                    .ok_or_else(absent)?
-                    .byteWidth();
-                Self::FixedSizeBinary(not_negative("width", width)?)
+                let table = field.type_as_fixed_size_binary().ok_or_else(absent)?;
+                Self::FixedSizeBinary(not_negative("width", table.byteWidth())?)
             }
             ipc::Type::List => Self::List { large: false },
             ipc::Type::LargeList => Self::List { large: true },
             ipc::Type::ListView => Self::ListView { large: false },
             ipc::Type::LargeListView => Self::ListView { large: true },
             ipc::Type::FixedSizeList => {
-                let size = field
-                    .type_as_fixed_size_list()
-                    .ok_or_else(absent)?
-                    .listSize();
-                Self::FixedSizeList(not_negative("list size", size)?)
+                let table = field.type_as_fixed_size_list().ok_or_else(absent)?;
+                Self::FixedSizeList(not_negative("list size", table.listSize())?)
             }
             ipc::Type::Map => Self::Map {
                 keys_sorted: field.type_as_map().ok_or_else(absent)?.keysSorted(),
@@ -278,23 +261,17 @@ fn union(union: ipc::Union<'_>, n_children: usize) -> Result<Type> {
         None => (0i32..).take(n_children).collect(),
     };
     let mut seen = [false; 128];
-    let mut ids = Vec::with_capacity(n_children.min(seen.len()));
-    for id in given {
-        let wrong = || {
+    let checked = |id: i32| {
+        let known = usize::try_from(id).ok().and_then(|id| seen.get_mut(id));
+        let is_new = known.is_some_and(|known| !std::mem::replace(known, true));
+        let small = i8::try_from(id).ok().filter(|_| is_new);
+        small.ok_or_else(|| {
             Error::invalid_data(format!(
                 "type id {id} of a union: they must be distinct and from 0 to 127"
             ))
-        };
-        let small = i8::try_from(id).map_err(|_| wrong())?;
-        let seen = usize::try_from(small)
-            .ok()
-            .and_then(|id| seen.get_mut(id))
-            .ok_or_else(wrong)?;
-        if std::mem::replace(seen, true) {
-            return Err(wrong());
-        }
-        ids.push(small);
-    }
+        })
+    };
+    let ids = given.into_iter().map(checked).collect::<Result<_>>()?;
     Ok(Type::Union { dense, ids })
 }
 

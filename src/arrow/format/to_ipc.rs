@@ -26,7 +26,7 @@ impl Type {
         fbb: &mut FlatBufferBuilder<'_>,
     ) -> (ipc::Type, WIPOffset<UnionWIPOffset>) {
         macro_rules! table {
-            ($name:ident, $args:ident { $($field:ident: $value:expr),* }) => {
+            ($name:ident $args:ident $($field:ident: $value:expr),*) => {
                 (
                     ipc::Type::$name,
                     ipc::$name::create(fbb, &ipc::$args { $($field: $value),* }).as_union_value(),
@@ -34,16 +34,10 @@ impl Type {
             };
         }
         match self {
-            Self::Null => table!(Null, NullArgs {}),
-            Self::Boolean => table!(Bool, BoolArgs {}),
+            Self::Null => table! { Null NullArgs },
+            Self::Boolean => table! { Bool BoolArgs },
             Self::Int { bits, signed } => {
-                table!(
-                    Int,
-                    IntArgs {
-                        bitWidth: i32::from(*bits),
-                        is_signed: *signed
-                    }
-                )
+                table! { Int IntArgs bitWidth: i32::from(*bits), is_signed: *signed }
             }
             Self::Float { bits } => {
                 let precision = match bits {
@@ -51,109 +45,58 @@ impl Type {
                     32 => ipc::Precision::SINGLE,
                     _ => ipc::Precision::DOUBLE,
                 };
-                table!(
-                    FloatingPoint,
-                    FloatingPointArgs {
-                        precision: precision
-                    }
-                )
+                table! { FloatingPoint FloatingPointArgs precision: precision }
             }
             Self::Decimal {
                 bits,
                 precision,
                 scale,
-            } => table!(
-                Decimal,
-                DecimalArgs {
-                    bitWidth: i32::from(*bits),
-                    precision: *precision,
-                    scale: *scale
-                }
-            ),
-            Self::Date32 => table!(
-                Date,
-                DateArgs {
-                    unit: ipc::DateUnit::DAY
-                }
-            ),
-            Self::Date64 => table!(
-                Date,
-                DateArgs {
-                    unit: ipc::DateUnit::MILLISECOND
-                }
-            ),
+            } => {
+                let bits = i32::from(*bits);
+                table! { Decimal DecimalArgs bitWidth: bits, precision: *precision, scale: *scale }
+            }
+            Self::Date32 => table! { Date DateArgs unit: ipc::DateUnit::DAY },
+            Self::Date64 => table! { Date DateArgs unit: ipc::DateUnit::MILLISECOND },
             Self::Time(unit) => {
                 let bits = match unit {
                     TimeUnit::Second | TimeUnit::Millisecond => 32,
                     TimeUnit::Microsecond | TimeUnit::Nanosecond => 64,
                 };
-                table!(
-                    Time,
-                    TimeArgs {
-                        unit: (*unit).into(),
-                        bitWidth: bits
-                    }
-                )
+                table! { Time TimeArgs unit: (*unit).into(), bitWidth: bits }
             }
             Self::Timestamp(unit, zone) => {
                 let zone = (!zone.is_empty()).then(|| fbb.create_string(zone));
-                table!(
-                    Timestamp,
-                    TimestampArgs {
-                        unit: (*unit).into(),
-                        timezone: zone
-                    }
-                )
+                table! { Timestamp TimestampArgs unit: (*unit).into(), timezone: zone }
             }
-            Self::Duration(unit) => table!(
-                Duration,
-                DurationArgs {
-                    unit: (*unit).into()
-                }
-            ),
+            Self::Duration(unit) => table! { Duration DurationArgs unit: (*unit).into() },
             Self::Interval(unit) => {
                 let unit = match unit {
                     IntervalUnit::YearMonth => ipc::IntervalUnit::YEAR_MONTH,
                     IntervalUnit::DayTime => ipc::IntervalUnit::DAY_TIME,
                     IntervalUnit::MonthDayNano => ipc::IntervalUnit::MONTH_DAY_NANO,
                 };
-                table!(Interval, IntervalArgs { unit: unit })
+                table! { Interval IntervalArgs unit: unit }
             }
-            Self::Binary {
-                large: false,
-                utf8: false,
-            } => table!(Binary, BinaryArgs {}),
-            Self::Binary {
-                large: true,
-                utf8: false,
-            } => table!(LargeBinary, LargeBinaryArgs {}),
-            Self::Binary {
-                large: false,
-                utf8: true,
-            } => table!(Utf8, Utf8Args {}),
-            Self::Binary {
-                large: true,
-                utf8: true,
-            } => table!(LargeUtf8, LargeUtf8Args {}),
-            Self::View { utf8: false } => table!(BinaryView, BinaryViewArgs {}),
-            Self::View { utf8: true } => table!(Utf8View, Utf8ViewArgs {}),
+            Self::Binary { large, utf8 } => match (large, utf8) {
+                (false, false) => table! { Binary BinaryArgs },
+                (true, false) => table! { LargeBinary LargeBinaryArgs },
+                (false, true) => table! { Utf8 Utf8Args },
+                (true, true) => table! { LargeUtf8 LargeUtf8Args },
+            },
+            Self::View { utf8: false } => table! { BinaryView BinaryViewArgs },
+            Self::View { utf8: true } => table! { Utf8View Utf8ViewArgs },
             Self::FixedSizeBinary(width) => {
-                table!(FixedSizeBinary, FixedSizeBinaryArgs { byteWidth: *width })
+                table! { FixedSizeBinary FixedSizeBinaryArgs byteWidth: *width }
             }
-            Self::List { large: false } => table!(List, ListArgs {}),
-            Self::List { large: true } => table!(LargeList, LargeListArgs {}),
-            Self::ListView { large: false } => table!(ListView, ListViewArgs {}),
-            Self::ListView { large: true } => table!(LargeListView, LargeListViewArgs {}),
+            Self::List { large: false } => table! { List ListArgs },
+            Self::List { large: true } => table! { LargeList LargeListArgs },
+            Self::ListView { large: false } => table! { ListView ListViewArgs },
+            Self::ListView { large: true } => table! { LargeListView LargeListViewArgs },
             Self::FixedSizeList(size) => {
-                table!(FixedSizeList, FixedSizeListArgs { listSize: *size })
+                table! { FixedSizeList FixedSizeListArgs listSize: *size }
             }
-            Self::Map { keys_sorted } => table!(
-                Map,
-                MapArgs {
-                    keysSorted: *keys_sorted
-                }
-            ),
-            Self::Struct => table!(Struct_, Struct_Args {}),
+            Self::Map { keys_sorted } => table! { Map MapArgs keysSorted: *keys_sorted },
+            Self::Struct => table! { Struct_ Struct_Args },
             Self::Union { dense, ids } => {
                 let ids = fbb.create_vector_from_iter(ids.iter().map(|id| i32::from(*id)));
                 let mode = if *dense {
@@ -161,15 +104,9 @@ impl Type {
                 } else {
                     ipc::UnionMode::Sparse
                 };
-                table!(
-                    Union,
-                    UnionArgs {
-                        mode: mode,
-                        typeIds: Some(ids)
-                    }
-                )
+                table! { Union UnionArgs mode: mode, typeIds: Some(ids) }
             }
-            Self::RunEndEncoded => table!(RunEndEncoded, RunEndEncodedArgs {}),
+            Self::RunEndEncoded => table! { RunEndEncoded RunEndEncodedArgs },
         }
     }
 }
