@@ -8,7 +8,6 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
-use std::ptr;
 
 /// `ArrowSchema`: type, name and metadata of a field.
 #[repr(C)]
@@ -133,79 +132,27 @@ pub const FLAG_NULLABLE: i64 = 2;
 /// `ARROW_FLAG_MAP_KEYS_SORTED`.
 pub const FLAG_MAP_KEYS_SORTED: i64 = 4;
 
-impl ArrowSchema {
-    /// A released schema, ready to be filled.
-    pub const fn empty() -> Self {
-        Self {
-            format: ptr::null(),
-            name: ptr::null(),
-            metadata: ptr::null(),
-            flags: 0,
-            n_children: 0,
-            children: ptr::null_mut(),
-            dictionary: ptr::null_mut(),
-            release: None,
-            private_data: ptr::null_mut(),
+/// Gives each struct its `empty`: fields that are not named are NULL, `None` or 0.
+macro_rules! empty {
+    ($($struct:ident { $($field:ident: $value:expr),* })*) => {$(
+        impl $struct {
+            /// A released struct, ready to be filled.
+            pub const fn empty() -> Self {
+                // SAFETY: the fields are integers, raw pointers, optional functions and structs of
+                // them; all of them may be zero bytes.
+                let zero = unsafe { std::mem::zeroed::<Self>() };
+                Self { $($field: $value,)* ..zero }
+            }
         }
-    }
+    )*};
 }
 
-impl ArrowArray {
-    /// A released array, ready to be filled.
-    pub const fn empty() -> Self {
-        Self {
-            length: 0,
-            null_count: 0,
-            offset: 0,
-            n_buffers: 0,
-            n_children: 0,
-            buffers: ptr::null_mut(),
-            children: ptr::null_mut(),
-            dictionary: ptr::null_mut(),
-            release: None,
-            private_data: ptr::null_mut(),
-        }
-    }
-}
-
-impl ArrowDeviceArray {
-    /// A released host array, ready to be filled.
-    pub const fn empty() -> Self {
-        Self {
-            array: ArrowArray::empty(),
-            device_id: -1,
-            device_type: crate::device::DeviceKind::CPU.0,
-            sync_event: ptr::null_mut(),
-            reserved: [0; 3],
-        }
-    }
-}
-
-impl ArrowArrayStream {
-    /// A released stream, ready to be filled.
-    pub const fn empty() -> Self {
-        Self {
-            get_schema: None,
-            get_next: None,
-            get_last_error: None,
-            release: None,
-            private_data: ptr::null_mut(),
-        }
-    }
-}
-
-impl ArrowDeviceArrayStream {
-    /// A released stream, ready to be filled.
-    pub const fn empty() -> Self {
-        Self {
-            device_type: crate::device::DeviceKind::CPU.0,
-            get_schema: None,
-            get_next: None,
-            get_last_error: None,
-            release: None,
-            private_data: ptr::null_mut(),
-        }
-    }
+empty! {
+    ArrowSchema {}
+    ArrowArray {}
+    ArrowDeviceArray { device_id: -1, device_type: crate::device::DeviceKind::CPU.0 }
+    ArrowArrayStream {}
+    ArrowDeviceArrayStream { device_type: crate::device::DeviceKind::CPU.0 }
 }
 
 // The layouts of the documents, on the 64-bit machines that this crate supports.

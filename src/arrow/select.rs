@@ -162,24 +162,13 @@ impl Selector {
             Some(columns) => columns.iter().map(child).collect(),
             None => (0..self.count).map(|index| child(&index)).collect(),
         };
-        let mut view = ArrowDeviceArray {
-            array: ArrowArray {
-                length: rows,
-                null_count: nulls_of(parent, rows),
-                offset: parent.offset + first,
-                n_buffers: parent.n_buffers,
-                n_children: 0,
-                buffers: parent.buffers,
-                children: ptr::null_mut(),
-                dictionary: parent.dictionary,
-                release: Some(release_view),
-                private_data: ptr::null_mut(),
-            },
-            device_id: raw.device_id,
-            device_type: raw.device_type,
-            sync_event: raw.sync_event,
-            reserved: [0; 3],
-        };
+        // SAFETY: `raw` is initialised. The copy gets a release of its own before it has an owner.
+        let mut view = unsafe { ptr::read(raw) };
+        view.array.length = rows;
+        view.array.null_count = nulls_of(parent, rows);
+        view.array.offset += first;
+        view.array.release = Some(release_view);
+        view.reserved = [0; 3];
         let mut whole = Box::new(Whole { source, children });
         let selected = i64::try_from(whole.children.len());
         view.array.n_children = selected.unwrap_or(i64::MAX);

@@ -28,24 +28,11 @@ pub(crate) unsafe fn view<H: Send + Sync + 'static>(
     source: &ArrowDeviceArray,
     holder: Arc<H>,
 ) -> OwnedDeviceArray {
-    let view = ArrowDeviceArray {
-        array: ArrowArray {
-            length: source.array.length,
-            null_count: source.array.null_count,
-            offset: source.array.offset,
-            n_buffers: source.array.n_buffers,
-            n_children: source.array.n_children,
-            buffers: source.array.buffers,
-            children: source.array.children,
-            dictionary: source.array.dictionary,
-            release: Some(release_view::<H>),
-            private_data: Box::into_raw(Box::new(holder)).cast(),
-        },
-        device_id: source.device_id,
-        device_type: source.device_type,
-        sync_event: source.sync_event,
-        reserved: [0; 3],
-    };
+    // SAFETY: `source` is initialised. The copy gets a release of its own before it has an owner.
+    let mut view = unsafe { ptr::read(source) };
+    view.array.release = Some(release_view::<H>);
+    view.array.private_data = Box::into_raw(Box::new(holder)).cast();
+    view.reserved = [0; 3];
     // SAFETY: the view has the parts of an array that keeps the promise of an owned one, as the
     // caller promises. The `Arc` in `private_data` keeps them alive.
     unsafe { OwnedDeviceArray::from_raw(view) }
