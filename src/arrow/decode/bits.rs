@@ -1,4 +1,6 @@
-//! Bitmaps, processed a byte at a time.
+//! Bitmaps.
+
+use arrow::util::bit_chunk_iterator::UnalignedBitChunk;
 
 /// Sets `count` bits from bit `at` on.
 pub(super) fn fill(target: &mut [u8], at: usize, count: usize) {
@@ -60,23 +62,9 @@ impl Bitmap<'_> {
     }
 }
 
-/// The number of 1 bits among the first `len` bits of `bytes`.
+/// The number of 1 bits among the first `len` bits of `bytes`, which has as many.
 pub(super) fn count_ones(bytes: &[u8], len: usize) -> usize {
-    let whole = bytes.len().min(len / 8);
-    let (words, rest) = bytes[..whole].as_chunks::<8>();
-    let ones = |word: u64| word.count_ones() as usize;
-    let mut sum: usize = words
-        .iter()
-        .map(|word| ones(u64::from_ne_bytes(*word)))
-        .sum();
-    sum += rest
-        .iter()
-        .map(|byte| ones(u64::from(*byte)))
-        .sum::<usize>();
-    if let (Some(last), 1..) = (bytes.get(whole), len % 8) {
-        sum += ones(u64::from(*last & ((1u8 << (len % 8)) - 1)));
-    }
-    sum
+    UnalignedBitChunk::new(bytes, 0, len).count_ones()
 }
 
 #[cfg(test)]

@@ -107,7 +107,13 @@ fn check_run_ends(columns: &Columns, field: &DecodedField, node: &Node) -> Resul
     Ok(())
 }
 
-fn run_end(columns: &Columns, field: &DecodedField, ends: &Node, index: usize) -> Result<i64> {
+/// The end of run `index`.
+pub(super) fn run_end(
+    columns: &Columns,
+    field: &DecodedField,
+    ends: &Node,
+    index: usize,
+) -> Result<i64> {
     let buffer = ends.buffer(1);
     match field.children.first().map(|ends| &ends.ty) {
         Some(Type::Int { bits: 16, .. }) => columns.read_once::<i16>(buffer, index).map(i64::from),

@@ -132,6 +132,34 @@ pub(super) struct Columns {
 }
 
 impl Columns {
+    /// A node whose buffers and children begin at the next free indexes.
+    #[inline]
+    pub(super) fn blank(&self, length: i64, null_count: i64) -> Node {
+        Node {
+            length,
+            null_count,
+            first_buffer: self.buffers.len(),
+            n_buffers: 0,
+            first_child: self.children.len(),
+            n_children: 0,
+            dictionary: None,
+            generation: 0,
+            lengths: NO_LENGTHS,
+        }
+    }
+
+    /// Adds a node with room for children, and returns its index.
+    #[inline]
+    pub(super) fn push(&mut self, mut node: Node, n_children: usize) -> usize {
+        node.first_child = self.children.len();
+        node.n_children = n_children;
+        if n_children > 0 {
+            self.children.resize(node.first_child + n_children, 0);
+        }
+        self.nodes.push(node);
+        self.nodes.len() - 1
+    }
+
     /// The nodes of the children of `node`.
     pub(super) fn children_of(&self, node: &Node) -> &[usize] {
         &self.children[node.first_child..node.first_child + node.n_children]

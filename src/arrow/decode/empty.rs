@@ -1,9 +1,8 @@
 //! Arrays of length 0 that the decoder makes.
 
 use crate::arrow::decode::budget::DecodeBudget;
-use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node, struct_bytes};
+use crate::arrow::decode::columns::{Buffer, Columns, Node, struct_bytes};
 use crate::arrow::decode::field::DecodedField;
-use crate::arrow::format::Layout;
 use crate::error::Result;
 
 /// Most buffers of an array of length 0.
@@ -20,34 +19,14 @@ pub(super) fn dictionary(field: &DecodedField, budget: &DecodeBudget<'_>) -> Res
 fn push_empty(out: &mut Columns, field: &DecodedField, budget: &DecodeBudget<'_>) -> Result<usize> {
     budget.take(struct_bytes(1, MOST_BUFFERS))?;
     let layout = field.layout;
-    let id = out.nodes.len();
-    let n_children = field.children.len();
-    let mut node = Node {
-        length: 0,
-        null_count: 0,
-        first_buffer: out.buffers.len(),
-        n_buffers: 0,
-        first_child: out.children.len(),
-        n_children,
-        dictionary: None,
-        generation: 0,
-        lengths: NO_LENGTHS,
-    };
-    let rest = match layout {
-        Layout::Null | Layout::FixedSizeList { .. } | Layout::Struct | Layout::RunEndEncoded => 0,
-        Layout::Boolean | Layout::Fixed { .. } | Layout::List { .. } => 1,
-        Layout::Union { dense } => 1 + usize::from(dense),
-        Layout::Binary { .. } | Layout::ListView { .. } | Layout::View { .. } => 2,
-    };
+    let mut node = out.blank(0, 0);
     if layout.has_validity() {
         out.buffers.push(Buffer::ABSENT);
-        node.n_buffers += 1;
     }
+    node.n_buffers = usize::from(layout.buffers());
     out.buffers
-        .extend(std::iter::repeat_n(Buffer::empty(), rest));
-    node.n_buffers += rest;
-    out.nodes.push(node);
-    out.children.resize(node.first_child + n_children, 0);
+        .resize(node.first_buffer + node.n_buffers, Buffer::empty());
+    let id = out.push(node, field.children.len());
     for (index, child) in field.children.iter().enumerate() {
         let child = if child.dictionary.is_some() {
             push_empty_encoded(out, child, budget)?
@@ -65,18 +44,12 @@ fn push_empty_encoded(
     budget: &DecodeBudget<'_>,
 ) -> Result<usize> {
     budget.take(struct_bytes(1, MOST_BUFFERS))?;
-    let id = out.nodes.len();
-    out.nodes.push(Node {
-        length: 0,
-        null_count: 0,
-        first_buffer: out.buffers.len(),
+    let node = Node {
         n_buffers: 2,
-        first_child: out.children.len(),
-        n_children: 0,
-        dictionary: Some(id + 1),
-        generation: 0,
-        lengths: NO_LENGTHS,
-    });
+        dictionary: Some(out.nodes.len() + 1),
+        ..out.blank(0, 0)
+    };
+    let id = out.push(node, 0);
     out.buffers.extend([Buffer::ABSENT, Buffer::empty()]);
     push_empty(out, field, budget)?;
     Ok(id)

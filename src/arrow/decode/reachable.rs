@@ -5,6 +5,7 @@ use std::cell::OnceCell;
 use std::ops::Range;
 
 use crate::arrow::decode::budget::DecodeBudget;
+use crate::arrow::decode::children::run_end;
 use crate::arrow::decode::columns::{Columns, Node};
 use crate::arrow::decode::counted::CountedList;
 use crate::arrow::decode::field::DecodedField;
@@ -82,7 +83,8 @@ impl<'a> Ancestors<'a> {
             Layout::RunEndEncoded if self.child == 1 => {
                 let ends = columns.child(node, 0);
                 let end = |run: Option<usize>| {
-                    run.map_or(Ok(0), |run| end_of(columns, self.field, ends, run))
+                    let end = run.map_or(Ok(0), |run| run_end(columns, self.field, ends, run));
+                    end.map(|end| usize::try_from(end).unwrap_or(0))
                 };
                 let rows = end(rows.start.checked_sub(1))?..end(rows.end.checked_sub(1))?;
                 self.any_row(columns, node, rows)
@@ -209,23 +211,6 @@ impl<'a> Ancestors<'a> {
             _ => None,
         }
     }
-}
-
-/// The end of a run.
-fn end_of(columns: &Columns, field: &DecodedField, ends: &Node, run: usize) -> Result<usize> {
-    let (place, count) = (ends.buffer(1), run.saturating_add(1));
-    let end = match field.children.first().map(|ends| &ends.ty) {
-        Some(Type::Int { bits: 16, .. }) => columns
-            .slice::<i16>(place, count)?
-            .last()
-            .map(|end| i64::from(*end)),
-        Some(Type::Int { bits: 32, .. }) => columns
-            .slice::<i32>(place, count)?
-            .last()
-            .map(|end| i64::from(*end)),
-        _ => columns.slice::<i64>(place, count)?.last().copied(),
-    };
-    Ok(usize::try_from(end.unwrap_or(0)).unwrap_or(0))
 }
 
 fn span(start: i64, end: i64) -> Range<usize> {

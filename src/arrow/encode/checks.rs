@@ -43,16 +43,9 @@ pub(super) fn size(name: &str, value: i64) -> Checked<usize> {
 #[inline]
 pub(super) fn check_buffers(layout: Layout, array: &ArrowArray) -> Checked<usize> {
     let wanted = match layout {
-        Layout::Null | Layout::RunEndEncoded => 0,
-        Layout::Struct | Layout::FixedSizeList { .. } | Layout::Union { dense: false } => 1,
-        Layout::Boolean
-        | Layout::Fixed { .. }
-        | Layout::List { .. }
-        | Layout::Union { dense: true } => 2,
-        Layout::Binary { .. } | Layout::ListView { .. } => 3,
-        // Validity, views, any variadic buffers, and their lengths.
+        // Any variadic buffers come before their lengths.
         Layout::View { .. } if array.n_buffers >= 3 => array.n_buffers,
-        Layout::View { .. } => 3,
+        _ => i64::from(layout.buffers()),
     };
     let skipped = match layout {
         _ if array.n_buffers == wanted => 0,

@@ -177,6 +177,11 @@ pub enum Layout {
     RunEndEncoded,
 }
 
+/// Bytes of an offset.
+pub fn offset_width(large: bool) -> usize {
+    if large { 8 } else { 4 }
+}
+
 /// The properties of a child that its parent's type checks.
 #[derive(Debug, Clone, Copy)]
 pub struct Child<'a> {
@@ -192,6 +197,20 @@ impl Layout {
     /// True if arrays begin with a validity bitmap.
     pub const fn has_validity(self) -> bool {
         !matches!(self, Self::Null | Self::Union { .. } | Self::RunEndEncoded)
+    }
+
+    /// The number of buffers in C, without the variadic buffers of views.
+    #[inline]
+    pub const fn buffers(self) -> u8 {
+        match self {
+            Self::Null | Self::RunEndEncoded => 0,
+            Self::Struct | Self::FixedSizeList { .. } | Self::Union { dense: false } => 1,
+            Self::Boolean
+            | Self::Fixed { .. }
+            | Self::List { .. }
+            | Self::Union { dense: true } => 2,
+            Self::Binary { .. } | Self::ListView { .. } | Self::View { .. } => 3,
+        }
     }
 }
 

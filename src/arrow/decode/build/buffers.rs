@@ -1,8 +1,9 @@
 //! The buffers of a body, in the order of the header.
 
-use super::{Builder, is_aligned, offset_width};
+use super::{Builder, is_aligned};
 use crate::arrow::decode::columns::{Buffer, Node, private_copy};
 use crate::arrow::decode::compression::{Codec, LENGTH_BYTES, Unpacked, unpack};
+use crate::arrow::format::offset_width;
 use crate::device::BufferRef;
 use crate::error::{Error, Result};
 

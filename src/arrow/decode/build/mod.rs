@@ -10,12 +10,12 @@ use arrow::ipc;
 use crate::arrow::decode::body::ReceivedBody;
 use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::columns::{
-    Buffer, Columns, Dictionary, NO_LENGTHS, Node, ReceivedDictionaries, struct_bytes,
+    Buffer, Columns, Dictionary, Node, ReceivedDictionaries, struct_bytes,
 };
 use crate::arrow::decode::compression::Codec;
 use crate::arrow::decode::field::DecodedField;
 use crate::arrow::decode::{children, empty};
-use crate::arrow::format::Layout;
+use crate::arrow::format::{Layout, offset_width};
 use crate::device::BufferRef;
 use crate::error::{Error, Result};
 
@@ -56,9 +56,9 @@ pub(super) fn batch(
     let node = Node {
         null_count: 0,
         n_buffers: 1,
-        ..builder.blank(not_negative("rows", header.length())?, 0)
+        ..builder.out.blank(not_negative("rows", header.length())?, 0)
     };
-    let id = builder.push(node, root.children.len());
+    let id = builder.out.push(node, root.children.len());
     builder.out.buffers.push(Buffer::ABSENT);
     for (index, child) in root.children.iter().enumerate() {
         let column = builder.column(child)?;
@@ -207,34 +207,6 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// A node whose buffers and children begin at the next free indexes.
-    #[inline]
-    fn blank(&self, length: i64, null_count: i64) -> Node {
-        Node {
-            length,
-            null_count,
-            first_buffer: self.out.buffers.len(),
-            n_buffers: 0,
-            first_child: self.out.children.len(),
-            n_children: 0,
-            dictionary: None,
-            generation: 0,
-            lengths: NO_LENGTHS,
-        }
-    }
-
-    /// Adds a node with room for children, and returns its index.
-    #[inline]
-    fn push(&mut self, mut node: Node, n_children: usize) -> usize {
-        node.first_child = self.out.children.len();
-        node.n_children = n_children;
-        if n_children > 0 {
-            self.out.children.resize(node.first_child + n_children, 0);
-        }
-        self.out.nodes.push(node);
-        self.out.nodes.len() - 1
-    }
-
     #[inline]
     fn adopt(&mut self, parent: usize, index: usize, child: usize) {
         let first = self.out.nodes[parent].first_child;
@@ -260,7 +232,7 @@ impl<'a> Builder<'a> {
         self.validity(&mut node)?;
         let width = encoding.width();
         self.elements(&mut node, width, width, 0)?;
-        let id = self.push(node, 0);
+        let id = self.out.push(node, 0);
         let dictionary = match self.context.dictionaries.get(&encoding.id) {
             Some(Dictionary {
                 columns,
@@ -340,7 +312,7 @@ impl<'a> Builder<'a> {
                 }
             }
         }
-        let id = self.push(node, field.children.len());
+        let id = self.out.push(node, field.children.len());
         if field.children.is_empty() {
             return Ok(id);
         }
@@ -378,7 +350,7 @@ impl<'a> Builder<'a> {
         self.buffers = buffers.iter();
         let node = Node {
             n_buffers: 2,
-            ..self.blank(length, 0)
+            ..self.out.blank(length, 0)
         };
         let values = Buffer {
             at: *values,
@@ -386,7 +358,7 @@ impl<'a> Builder<'a> {
         };
         self.out.buffers.push(Buffer::ABSENT);
         self.out.buffers.push(values);
-        Some(self.push(node, 0))
+        Some(self.out.push(node, 0))
     }
 
     #[inline(always)]
@@ -404,7 +376,7 @@ impl<'a> Builder<'a> {
                 "{null_count} nulls among {length} values"
             )));
         }
-        Ok(self.blank(length, null_count))
+        Ok(self.out.blank(length, null_count))
     }
 
     /// Handles types without a validity bitmap of their own.
@@ -427,9 +399,4 @@ impl<'a> Builder<'a> {
         }
         Ok(())
     }
-}
-
-/// Bytes of an offset.
-pub(super) fn offset_width(large: bool) -> usize {
-    if large { 8 } else { 4 }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::arrow::decode::bits;
 use crate::arrow::decode::budget::DecodeBudget;
-use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node, struct_bytes};
+use crate::arrow::decode::columns::{Buffer, Columns, Node, struct_bytes};
 use crate::arrow::decode::field::DecodedField;
 use crate::arrow::decode::grown::{Grown, with_room};
 use crate::arrow::decode::parts::{ArrayPart, Numbers, Width, to_usize, too_long};
@@ -127,22 +127,13 @@ impl Joiner<'_> {
             .checked_add(parts[1].len)
             .ok_or_else(too_long)?;
         self.budget.take(struct_bytes(1, buffers.len()))?;
-        self.out.nodes.push(Node {
-            length: i64::try_from(length).map_err(|_| too_long())?,
-            null_count: 0,
-            first_buffer: self.out.buffers.len(),
+        let length = i64::try_from(length).map_err(|_| too_long())?;
+        let node = Node {
             n_buffers: buffers.len(),
-            first_child: self.out.children.len(),
-            n_children,
-            dictionary: None,
-            generation: 0,
-            lengths: NO_LENGTHS,
-        });
+            ..self.out.blank(length, 0)
+        };
         self.out.buffers.extend(buffers);
-        self.out
-            .children
-            .resize(self.out.children.len() + n_children, 0);
-        Ok(self.out.nodes.len() - 1)
+        Ok(self.out.push(node, n_children))
     }
 
     fn column(&mut self, field: &DecodedField, parts: &[ArrayPart<'_>; 2]) -> Result<usize> {

@@ -9,7 +9,6 @@ mod indices;
 
 use crate::arrow::decode::bits::{self, Bitmap};
 use crate::arrow::decode::budget::DecodeBudget;
-use crate::arrow::decode::build::offset_width;
 use crate::arrow::decode::choices::Choices;
 use crate::arrow::decode::columns::{Buffer, Columns, Node, private_copy};
 use crate::arrow::decode::counted::CountedList;
@@ -17,7 +16,7 @@ use crate::arrow::decode::field::DecodedField;
 use crate::arrow::decode::plain::Plain;
 use crate::arrow::decode::reachable::Ancestors;
 use crate::arrow::decode::views::{Texts, VIEW, check_view, utf8_of};
-use crate::arrow::format::{Layout, Type};
+use crate::arrow::format::{Layout, Type, offset_width};
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 
