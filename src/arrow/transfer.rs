@@ -18,10 +18,11 @@ impl EncodedMessage {
     /// still write to it.
     pub fn received(&self, shared: bool) -> ReceivedBody {
         let (buffers, owner) = (self.buffers.to_vec(), self.owner.clone().shared());
-        match self.owner.on_gpu() {
+        match self.owner.gpu() {
             // SAFETY: the encoder found the buffers in the device's memory, and the owner keeps
             // them. They are readable after the event `ready`, and nobody else writes to them.
-            Some((device, ready)) => unsafe {
+            Some((stream, ready)) => unsafe {
+                let (device, ready) = (Arc::clone(stream.device()), Arc::clone(ready));
                 ReceivedBody::on_gpu(buffers, owner, shared, device, Some(ready))
             },
             // SAFETY: the processor can read the buffers, and the owner keeps them. Nobody else

@@ -81,10 +81,10 @@ pub fn feed(
 
 /// A message's header and the bytes of its buffers, on any device.
 pub fn bytes_of(message: &EncodedMessage) -> (Vec<u8>, Vec<Vec<u8>>) {
-    if let Some(ready) = message.owner.ready() {
+    if let Some((_, ready)) = message.owner.gpu() {
         ready.synchronize().unwrap();
     }
-    let on_gpu = message.owner.ready().is_some();
+    let on_gpu = message.owner.gpu().is_some();
     let bytes = message.buffers.iter().map(|buffer| match buffer.len {
         0 => Vec::new(),
         len if on_gpu => fake::read(buffer.data as u64, len),
@@ -265,7 +265,7 @@ fn values_are_fetched_at_once() {
         let mut passing = Decoding::new(&batch.schema(), Level::Structure, Target::Cuda(0));
         let Uploaded { array, memory } = on_device(batch, whole);
         let messages = passing.encoder.encode(array, None).unwrap();
-        messages[0].owner.ready().unwrap().synchronize().unwrap();
+        messages[0].owner.gpu().unwrap().1.synchronize().unwrap();
         let body = messages[0].received(true);
         let before = calls.map(fake::count);
         let decoded = feed(&mut passing.decoder, &messages[0].header, &body);

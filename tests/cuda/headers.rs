@@ -122,8 +122,8 @@ fn encoder(schema: &Schema) -> Encoder {
 fn assert_same(host: &EncodedMessage, device: &EncodedMessage, what: &str) {
     assert_eq!(host.header, device.header, "{what}: the headers differ");
     assert_eq!(host.body_len, device.body_len, "{what}");
-    device.owner.ready().unwrap().synchronize().unwrap();
-    assert!(host.owner.ready().is_none());
+    device.owner.gpu().unwrap().1.synchronize().unwrap();
+    assert!(host.owner.gpu().is_none());
     for (index, (host, device)) in host.buffers.iter().zip(&device.buffers).enumerate() {
         // SAFETY: the message on the host keeps its memory.
         let wanted = unsafe { host.as_slice() };

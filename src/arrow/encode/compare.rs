@@ -4,8 +4,8 @@
 use super::bits::Bits;
 use super::column::Column;
 use super::fault::{Checked, Fault};
-use super::plan::{CopyRuns, VIEW, offset_width};
-use crate::arrow::format::Layout;
+use super::plan::{CopyRuns, VIEW};
+use crate::arrow::format::{Layout, offset_width};
 
 /// Compares `rows` rows of two arrays of the same field by value. The value behind a null is
 /// ignored. For dictionary-encoded children it compares the indices; the caller has compared the
@@ -60,7 +60,8 @@ fn equal_values(
             Ok(ours.words().eq(b.bits(1, "values", b_start, rows)?.words()))
         }
         Layout::Fixed { width, .. } => {
-            Ok(fixed(a, 1, a_start, rows, width)? == fixed(b, 1, b_start, rows, width)?)
+            let ours = a.elements(1, "values", a_start, rows, width)?;
+            Ok(ours == b.elements(1, "values", b_start, rows, width)?)
         }
         Layout::Binary { large, .. } => {
             let (a, b) = (Strings::of(a, large)?, Strings::of(b, large)?);
@@ -121,8 +122,8 @@ fn equal_unions(
     rows: usize,
     dense: bool,
 ) -> Checked<bool> {
-    let ids = fixed(a, 0, a_start, rows, 1)?;
-    if ids != fixed(b, 0, b_start, rows, 1)? {
+    let ids = a.bytes(0, "values", a_start, rows)?;
+    if ids != b.bytes(0, "values", b_start, rows)? {
         return Ok(false);
     }
     all(rows, |row| {
@@ -160,21 +161,6 @@ fn all(count: usize, mut test: impl FnMut(usize) -> Checked<bool>) -> Checked<bo
         }
     }
     Ok(true)
-}
-
-fn fixed<'a>(
-    column: &Column<'a>,
-    index: usize,
-    start: usize,
-    rows: usize,
-    width: usize,
-) -> Checked<&'a [u8]> {
-    let size = |count: usize| {
-        count
-            .checked_mul(width)
-            .ok_or_else(super::checks::too_large)
-    };
-    column.bytes(index, "values", size(start)?, size(rows)?)
 }
 
 /// The values of a column with offsets.
@@ -222,7 +208,7 @@ impl<'a> Views<'a> {
     }
 
     fn get(&self, row: usize) -> Checked<&'a [u8]> {
-        let view = fixed(&self.column, 1, row, 1, VIEW)?;
+        let view = self.column.elements(1, "values", row, 1, VIEW)?;
         let number = |at: usize| {
             let bytes = view.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
             usize::try_from(bytes.map_or(-1, i32::from_ne_bytes)).ok()

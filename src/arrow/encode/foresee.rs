@@ -1,8 +1,8 @@
 //! Prediction of the reads that the encoder needs for a column on a GPU.
 
 use super::column::Column;
-use super::plan::{CopyRuns, VIEW, offset_width};
-use crate::arrow::format::Layout;
+use super::plan::{CopyRuns, VIEW};
+use crate::arrow::format::{Layout, offset_width};
 
 /// Requests the data to encode some rows of a column. Each read of unknown data is a request; known
 /// data leads to further reads. Faults are ignored here, because the encoding meets them again.
@@ -71,9 +71,8 @@ fn ends(column: &Column<'_>, start: usize, count: usize, width: usize) -> Option
 fn values(column: &Column<'_>) {
     if let Layout::Fixed { width, .. } = column.layout
         && let Ok(start) = column.start(0, column.len)
-        && let (Some(skip), Some(len)) = (start.checked_mul(width), column.len.checked_mul(width))
     {
-        let _ = column.bytes(1, "values", skip, len);
+        let _ = column.elements(1, "values", start, column.len, width);
     }
 }
 
@@ -85,9 +84,7 @@ pub(super) fn whole(column: &Column<'_>) {
     let len = column.len;
     let _ = column.validity(start, len);
     let part = |index: usize, count: usize, width: usize| {
-        if let (Some(skip), Some(len)) = (start.checked_mul(width), count.checked_mul(width)) {
-            let _ = column.bytes(index, "values", skip, len);
-        }
+        let _ = column.elements(index, "values", start, count, width);
     };
     match column.layout {
         Layout::Boolean => {

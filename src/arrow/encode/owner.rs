@@ -6,8 +6,7 @@ use std::sync::Arc;
 use super::placed::PlacedBuffers;
 use super::scratch::Scratch;
 use crate::arrow::OwnedDeviceArray;
-use crate::device::DeviceKind;
-use crate::device::gpu::{Gpu, GpuEvent, GpuStream};
+use crate::device::gpu::{GpuEvent, GpuStream};
 
 /// The owner of a message's buffers: the producer's array, and new memory of the encoder. The array
 /// is released when the last message of its batch is dropped. In a stream with dictionaries the
@@ -27,7 +26,7 @@ enum MessageOwner {
 struct CompositeOwner {
     /// For an array on a GPU. Dropped before the array, because its work reads the array.
     placed: Option<PlacedBuffers>,
-    array: Arc<OwnedDeviceArray>,
+    _array: Arc<OwnedDeviceArray>,
     /// Held, because buffers point into it.
     _scratch: Scratch,
 }
@@ -44,7 +43,7 @@ impl EncodedOwner {
         } else {
             MessageOwner::Composite(Arc::new(CompositeOwner {
                 placed,
-                array,
+                _array: array,
                 _scratch: scratch,
             }))
         })
@@ -65,31 +64,10 @@ impl EncodedOwner {
         }
     }
 
-    /// The kind of the buffers' memory, and the device number.
-    pub fn device(&self) -> (DeviceKind, i64) {
-        let array = match &self.0 {
-            MessageOwner::Array(array) => array,
-            MessageOwner::Composite(composite) => &composite.array,
-        };
-        let array = array.raw();
-        (DeviceKind(array.device_type), array.device_id)
-    }
-
-    /// For buffers on a GPU, the event that readers must wait for. It is after the producer's event
-    /// and the encoder's work. `None` if the buffers can be read at once.
-    pub fn ready(&self) -> Option<&GpuEvent> {
-        Some(self.placed()?.ready())
-    }
-
-    /// The GPU of the buffers, and that event. `None` if the processor reads the buffers.
-    pub(crate) fn on_gpu(&self) -> Option<(Arc<Gpu>, Arc<GpuEvent>)> {
-        let placed = self.placed()?;
-        Some((Arc::clone(placed.device()), Arc::clone(placed.ready())))
-    }
-
-    /// For buffers on a GPU: the stream for work that reads them, and the event of
-    /// [`ready`](Self::ready) on that stream.
-    pub fn gpu(&self) -> Option<(&Arc<GpuStream>, &GpuEvent)> {
+    /// For buffers on a GPU: the stream for work that reads them, and the event on it that readers
+    /// must wait for. It is after the producer's event and the encoder's work. `None` if the
+    /// processor reads the buffers.
+    pub fn gpu(&self) -> Option<(&Arc<GpuStream>, &Arc<GpuEvent>)> {
         let placed = self.placed()?;
         Some((placed.stream(), placed.ready()))
     }

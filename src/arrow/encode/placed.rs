@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use super::plan::{Plan, ZERO_OFFSET};
 use crate::device::BufferRef;
-use crate::device::gpu::{
-    Gpu, GpuEvent, GpuMemory, GpuStream, PinnedMemory, Purpose, Shifted, later,
-};
+use crate::device::gpu::{GpuEvent, GpuMemory, GpuStream, PinnedMemory, Purpose, Shifted, later};
 use crate::error::{Error, Result};
 
 /// Alignment of buffers (rule A2).
@@ -93,11 +91,6 @@ impl PlacedBuffers {
     /// The event after which all buffers of the message can be read.
     pub(super) fn ready(&self) -> &Arc<GpuEvent> {
         &self.ready
-    }
-
-    /// The GPU.
-    pub(super) fn device(&self) -> &Arc<Gpu> {
-        self.stream.device()
     }
 }
 

@@ -1,5 +1,7 @@
 //! The nodes and buffers of a record batch: the layout of rule A2, which depends on the array only.
 
+use std::ops::Range;
+
 use super::bits::{BitRange, Bits};
 use super::checks::too_large;
 use super::column::Column;
@@ -7,7 +9,7 @@ use super::fault::{Checked, Fault};
 use super::numbers::rewrite;
 use super::pair::Pair;
 use super::scratch::Scratch;
-use crate::arrow::format::Layout;
+use crate::arrow::format::{Layout, offset_width};
 use crate::device::BufferRef;
 use crate::device::gpu::Shifts;
 
@@ -288,16 +290,11 @@ impl Plan {
         start: usize,
         rows: usize,
     ) -> Checked<BufferRef> {
-        let at = ends
-            .start(first, runs)?
-            .checked_mul(width)
-            .ok_or_else(too_large)?;
-        let len = runs.checked_mul(width).ok_or_else(too_large)?;
-        let old = ends.bytes(1, "values", at, len)?;
+        let old = ends.elements(1, "values", ends.start(first, runs)?, runs, width)?;
         let (start, rows) = (count(start)?, count(rows)?);
         let mut before = 0;
         let mut fault = None;
-        let copy = self.scratch.fill(len, |target| {
+        let copy = self.scratch.fill(old.len(), |target| {
             rewrite(target, old, width, |_, end| {
                 let end = end.saturating_sub(start).min(rows);
                 if end <= before {
@@ -402,10 +399,11 @@ pub(super) fn is_wasteful(low: usize, high: usize) -> bool {
     low > (high - low).max(MOST_UNUSED)
 }
 
-/// Bytes of an offset.
-pub(super) fn offset_width(large: bool) -> usize {
-    if large { 8 } else { 4 }
-}
+/// The used range of a buffer or child that no row uses; it grows with the rows that do.
+pub(super) const UNUSED: Range<usize> = Range {
+    start: usize::MAX,
+    end: 0,
+};
 
 /// A count in the IPC format.
 pub(super) fn count(value: usize) -> Checked<i64> {

@@ -7,7 +7,7 @@ use super::checks::{signed, too_large};
 use super::column::Column;
 use super::fault::Checked;
 use super::numbers::{all, rewrite};
-use super::plan::{Plan, count, is_wasteful};
+use super::plan::{Plan, UNUSED, count, is_wasteful};
 
 /// A list view's offsets are read if its child has more values than this for each row, since a row
 /// costs as much time as a few values.
@@ -32,10 +32,8 @@ impl Plan {
         if !may_be_narrowed(column, rows, LEAST_VALUES_PER_ROW)? {
             return self.whole_children(column);
         }
-        let skip = start.checked_mul(width).ok_or_else(too_large)?;
-        let len = rows.checked_mul(width).ok_or_else(too_large)?;
-        let sizes = column.bytes(2, "sizes", skip, len)?;
-        let old = column.bytes(1, "offsets", skip, len)?;
+        let sizes = column.elements(2, "sizes", start, rows, width)?;
+        let old = column.elements(1, "offsets", start, rows, width)?;
         self.narrow_rows(column, offsets, old, width, |row| {
             let size = signed(sizes.get(row * width..(row + 1) * width)?);
             Some((0, usize::try_from(size).ok()?))
@@ -58,11 +56,9 @@ impl Plan {
         if !may_be_narrowed(column, rows, LEAST_MEMBERS_PER_ROW)? {
             return self.whole_children(column);
         }
-        let skip = start.checked_mul(WIDTH).ok_or_else(too_large)?;
-        let len = rows.checked_mul(WIDTH).ok_or_else(too_large)?;
         let ids = column.bytes(0, "type ids", start, rows)?;
         let children = column.union_children();
-        let old = column.bytes(1, "offsets", skip, len)?;
+        let old = column.elements(1, "offsets", start, rows, WIDTH)?;
         self.narrow_rows(column, offsets, old, WIDTH, |row| {
             Some((children[usize::from(*ids.get(row)?)]?, 1))
         })
@@ -131,11 +127,7 @@ fn used_ranges(
     width: usize,
     points: impl Fn(usize) -> Option<(usize, usize)>,
 ) -> Option<Vec<Range<usize>>> {
-    let none = Range {
-        start: usize::MAX,
-        end: 0,
-    };
-    let mut parts = vec![none; whole.len()];
+    let mut parts = vec![UNUSED; whole.len()];
     all(offsets, width, |row, offset| {
         let (child, len) = points(row)?;
         if len > 0 {

@@ -1,9 +1,10 @@
 //! Views: a slice sends only the parts of the variadic buffers that its rows use.
 
-use super::checks::too_large;
+use std::ops::Range;
+
 use super::column::Column;
 use super::fault::Checked;
-use super::plan::{Plan, VIEW, count, is_wasteful};
+use super::plan::{Plan, UNUSED, VIEW, count, is_wasteful};
 use crate::device::BufferRef;
 
 /// Strings up to this length are stored in their views.
@@ -31,24 +32,6 @@ fn is_long(len: u32) -> bool {
     (INLINE + 1..1 << 31).contains(&len)
 }
 
-/// The used part of a variadic buffer.
-#[derive(Clone, Copy)]
-struct ViewPart {
-    start: usize,
-    end: usize,
-}
-
-impl ViewPart {
-    const NONE: Self = Self {
-        start: usize::MAX,
-        end: 0,
-    };
-
-    fn len(self) -> usize {
-        self.end.saturating_sub(self.start)
-    }
-}
-
 /// The used part of each buffer. `whole` has the buffers' lengths. `None` if a view points outside
 /// of its buffer.
 ///
@@ -58,9 +41,9 @@ fn used_ranges(
     views: &[[u8; VIEW]],
     whole: &[usize],
     is_valid: impl Fn(usize) -> bool,
-) -> Option<Vec<ViewPart>> {
-    let mut parts = vec![ViewPart::NONE; whole.len()];
-    let (mut at, mut part) = (0, *parts.first()?);
+) -> Option<Vec<Range<usize>>> {
+    let mut parts = vec![UNUSED; whole.len()];
+    let (mut at, mut part) = (0, parts.first()?.clone());
     for (row, view) in views.iter().enumerate() {
         let numbers = numbers(view);
         let is_long = is_long(numbers[0]) & is_valid(row);
@@ -72,7 +55,7 @@ fn used_ranges(
         if buffer != at {
             parts[at] = part;
             at = buffer;
-            part = *parts.get(at)?;
+            part = parts.get(at)?.clone();
         }
         let start = numbers[OFFSET] as usize;
         let end = start.saturating_add(numbers[0] as usize);
@@ -81,7 +64,7 @@ fn used_ranges(
     }
     parts[at] = part;
     // The end of a negative offset is above the limit of offsets.
-    let fits = |(part, whole): (&ViewPart, &usize)| part.end <= (*whole).min(1 << 31);
+    let fits = |(part, whole): (&Range<usize>, &usize)| part.end <= (*whole).min(1 << 31);
     parts.iter().zip(whole).all(fits).then_some(parts)
 }
 
@@ -118,9 +101,7 @@ impl Plan {
         views: usize,
         total: usize,
     ) -> Checked<()> {
-        let skip = start.checked_mul(VIEW).ok_or_else(too_large)?;
-        let len = rows.checked_mul(VIEW).ok_or_else(too_large)?;
-        let (old, _) = column.bytes(1, "views", skip, len)?.as_chunks();
+        let (old, _) = column.elements(1, "views", start, rows, VIEW)?.as_chunks();
         let validity = column.validity(start, rows)?;
         // The view of a null has no defined content.
         let is_valid = |row: usize| validity.as_ref().is_none_or(|bits| bits.get(row));
@@ -143,11 +124,11 @@ impl Plan {
                 },
             };
         }
-        self.buffers[views] = self.scratch.fill(len, |target| {
+        self.buffers[views] = self.scratch.fill(old.len() * VIEW, |target| {
             let (target, _) = target.as_chunks_mut::<VIEW>();
             // At most the offsets' maximum of four bytes. For an unused buffer the start does not
             // matter.
-            let start = |part: &ViewPart| u32::try_from(part.start).unwrap_or_default();
+            let start = |part: &Range<usize>| u32::try_from(part.start).unwrap_or_default();
             let starts: Vec<u32> = parts.iter().map(start).collect();
             for (row, (target, old)) in target.iter_mut().zip(old).enumerate() {
                 let numbers = numbers(old);

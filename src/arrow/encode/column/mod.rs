@@ -309,6 +309,21 @@ impl<'a> Column<'a> {
         )
     }
 
+    /// Reads the values that [`values`](Self::values) finds.
+    #[inline]
+    pub(super) fn elements(
+        &self,
+        index: usize,
+        name: &str,
+        start: usize,
+        rows: usize,
+        width: usize,
+    ) -> Checked<&'a [u8]> {
+        let values = self.values(index, name, start, rows, width)?;
+        // SAFETY: the array lives and does not change during 'a, by the contract of `of_field`.
+        unsafe { self.memory.read(values) }
+    }
+
     /// Reads `len` bytes of the buffer at `index`, from `skip` on.
     #[inline(always)]
     pub(super) fn bytes(
