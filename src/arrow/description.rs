@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array as _, ArrayRef, BinaryArray, BinaryBuilder, Int64Array, Int64Builder, ListArray,
-    ListBuilder, RecordBatch, StringArray, StringBuilder,
+    Array as _, ArrayRef, AsArray as _, BinaryBuilder, Int64Builder, ListBuilder, RecordBatch,
+    StringBuilder,
 };
-use arrow::datatypes::{DataType, Field, Metadata, Schema};
+use arrow::datatypes::{DataType, Field, Int64Type, Metadata, Schema};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
@@ -246,47 +246,37 @@ fn signed(value: Option<u64>) -> Result<Option<i64>> {
 
 /// Bytes of the descriptors and URIs of a batch.
 fn text_bytes_of(batch: &RecordBatch) -> usize {
-    let [descriptors, uris, ..] = batch.columns() else {
-        return 0;
-    };
-    let descriptors = descriptors.as_any().downcast_ref::<BinaryArray>();
     let ends = |offsets: &[i32]| match offsets {
         [first, .., last] => usize::try_from(last - first).unwrap_or(0),
         _ => 0,
     };
-    let descriptor_bytes = descriptors.map_or(0, |it| ends(it.value_offsets()));
-    let uris = uris.as_any().downcast_ref::<ListArray>();
-    let texts = uris.and_then(|it| it.values().as_any().downcast_ref::<StringArray>());
-    let uri_bytes = texts.map_or(0, |it| ends(it.value_offsets()));
-    let count = uris.map_or(0, |it| ends(it.value_offsets()));
+    let descriptor_bytes = ends(batch.column(0).as_binary::<i32>().value_offsets());
+    let uris = batch.column(1).as_list::<i32>();
+    let uri_bytes = ends(uris.values().as_string::<i32>().value_offsets());
+    let count = ends(uris.value_offsets());
     (descriptor_bytes.saturating_add(uri_bytes)).saturating_add(count.saturating_mul(URI_BYTES))
 }
 
 fn endpoints(batch: &RecordBatch) -> Result<Vec<Endpoint>> {
-    let [descriptors, uris, rows, bytes] = batch.columns() else {
-        return Ok(Vec::new());
-    };
-    let number = |column: &ArrayRef, row| {
-        let column = column.as_any().downcast_ref::<Int64Array>();
-        let value = column.filter(|it| it.is_valid(row)).map(|it| it.value(row));
+    let number = |index, row| {
+        let column = batch.column(index).as_primitive::<Int64Type>();
+        let value = column.is_valid(row).then(|| column.value(row));
         let text = |_| Error::invalid_data("an endpoint has a negative number of rows or bytes");
         value
             .map(|value| u64::try_from(value).map_err(text))
             .transpose()
     };
-    let descriptors = descriptors.as_any().downcast_ref::<BinaryArray>();
-    let uris = uris.as_any().downcast_ref::<ListArray>();
+    let descriptors = batch.column(0).as_binary::<i32>();
+    let uris = batch.column(1).as_list::<i32>();
     (0..batch.num_rows())
         .map(|row| {
-            let uris = uris.map(|uris| uris.value(row));
-            let uris = (uris.as_ref()).and_then(|it| it.as_any().downcast_ref::<StringArray>());
+            let uris = uris.value(row);
+            let uris = uris.as_string::<i32>().iter().flatten();
             Ok(Endpoint {
-                descriptor: descriptors.map_or_else(Vec::new, |it| it.value(row).to_vec()),
-                uris: uris.map_or_else(Vec::new, |uris| {
-                    uris.iter().flatten().map(str::to_owned).collect()
-                }),
-                rows: number(rows, row)?,
-                bytes: number(bytes, row)?,
+                descriptor: descriptors.value(row).to_vec(),
+                uris: uris.map(str::to_owned).collect(),
+                rows: number(2, row)?,
+                bytes: number(3, row)?,
             })
         })
         .collect()
@@ -330,6 +320,7 @@ fn header(message: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::Int64Array;
     use arrow::datatypes::SchemaRef;
     use arrow::record_batch::RecordBatchIterator;
 

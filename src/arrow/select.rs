@@ -264,12 +264,18 @@ fn find(names: &[String], schema: &Schema) -> Result<Vec<usize>> {
 
 /// The columns that there are, for an error.
 fn shown(schema: &Schema) -> String {
-    let names = schema.fields.iter().take(MOST_NAMED);
-    let names: Vec<_> = names.map(|field| format!("{:?}", field.name)).collect();
-    let left = schema.fields.len() - names.len();
-    match (names.is_empty(), left) {
-        (true, _) => "the table has no columns".to_owned(),
-        (false, 0) => format!("the table has {}", names.join(", ")),
-        (false, _) => format!("the table has {} and {left} others", names.join(", ")),
+    match schema.fields.as_slice() {
+        [] => "the table has no columns".to_owned(),
+        fields => format!("the table has {}", listed(fields.iter().map(|it| &it.name))),
+    }
+}
+
+/// The first names, and how many others there are.
+pub(crate) fn listed<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
+    let left = names.len().saturating_sub(MOST_NAMED);
+    let names: Vec<_> = names.take(MOST_NAMED).map(|it| format!("{it:?}")).collect();
+    match left {
+        0 => names.join(", "),
+        _ => format!("{} and {left} others", names.join(", ")),
     }
 }

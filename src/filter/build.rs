@@ -21,6 +21,7 @@ use super::message::{
 };
 use super::types::{decimal, digits, substrait_type};
 use super::value::plain;
+use crate::arrow::select::listed;
 use crate::error::{Error, Result};
 
 /// The number by which messages refer to the type "null", whose one value stands beside those of
@@ -305,16 +306,9 @@ fn find<'a>(path: &[impl AsRef<str>], columns: &'a Fields) -> Result<(Vec<usize>
 
 /// The error for a column that is not there.
 fn absent(name: &str, fields: &Fields) -> Error {
-    const MOST_NAMED: usize = 20;
-    let names = fields.iter().take(MOST_NAMED);
-    let names: Vec<_> = names.map(|field| format!("{:?}", field.name())).collect();
-    let rest = match fields.len() - names.len() {
-        0 => String::new(),
-        left => format!(" and {left} others"),
-    };
+    let there = listed(fields.iter().map(|field| field.name()));
     Error::invalid_argument(format!(
-        "no column has the name {name:?}; there are {}{rest}",
-        names.join(", ")
+        "no column has the name {name:?}; there are {there}"
     ))
 }
 

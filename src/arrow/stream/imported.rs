@@ -7,6 +7,7 @@ use super::{ArrayReader, kept_error};
 use crate::arrow::abi::{
     ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
 };
+use crate::arrow::batches::on_host;
 use crate::arrow::{CStruct, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result, Status};
@@ -152,12 +153,8 @@ impl ArrayReader for StreamReader {
 
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
         let array = self.0.next()?;
-        Ok(array.map(|array| {
-            let mut device = ArrowDeviceArray::empty();
-            device.array = array.into_raw();
-            // SAFETY: the array was owned, and is in host memory, as `empty` declares.
-            unsafe { OwnedDeviceArray::from_raw(device) }
-        }))
+        // SAFETY: the array was owned, and streams of this kind have host arrays alone.
+        Ok(array.map(|array| unsafe { on_host(array.into_raw()) }))
     }
 
     fn device_type(&self) -> i32 {
