@@ -54,15 +54,17 @@ impl ArenaBlock {
     }
 }
 
-// SAFETY: shared owners only read the block, and any thread may deallocate blocks of an arena.
+// SAFETY: the value itself reads and writes no block, and any thread may deallocate blocks of an
+// arena. Who takes the address answers for the access.
 unsafe impl Send for ArenaBlock {}
-// SAFETY: shared owners only read the block, which nobody writes while they have it.
+// SAFETY: shared access gives the address alone.
 unsafe impl Sync for ArenaBlock {}
 
 impl Drop for ArenaBlock {
     fn drop(&mut self) {
         // Fails only in a forked child, which leaves its copy of the arena alone.
-        // SAFETY: the buffer owned this value and is gone, so nobody reads the block.
+        // SAFETY: owners drop this value after the last access to the block: a buffer of Arrow is
+        // gone, and the work on a GPU's arrays is done. Nobody else knows the block.
         let _ = unsafe { dealloc(self.0) };
     }
 }

@@ -1,9 +1,9 @@
 //! Arrays on a GPU whose memory comes from an arena.
 
-use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::arena::{Arena, ArenaKind, dealloc};
+use crate::arena::bytes::ArenaBlock;
+use crate::arena::{Arena, ArenaKind};
 use crate::device::cuda::Device;
 use crate::device::cuda::room::{GpuAllocator, RoomMemory};
 use crate::error::Result;
@@ -35,30 +35,12 @@ impl GpuAllocator for ArenaRoom {
     }
 
     fn take(&self, len: usize) -> Result<Arc<dyn RoomMemory>> {
-        Ok(Arc::new(RoomBlock(self.arena.alloc(len)?)))
+        Ok(Arc::new(ArenaBlock::new(&self.arena, len)?))
     }
 }
 
-/// Deallocates its block when dropped, even after the last handle of the arena.
-#[derive(Debug)]
-struct RoomBlock(NonNull<u8>);
-
-// SAFETY: the pointer is only a number, and any thread may deallocate blocks of an arena.
-unsafe impl Send for RoomBlock {}
-// SAFETY: shared access reads the pointer alone, as a number.
-unsafe impl Sync for RoomBlock {}
-
-impl RoomMemory for RoomBlock {
+impl RoomMemory for ArenaBlock {
     fn address(&self) -> u64 {
-        self.0.as_ptr() as u64
-    }
-}
-
-impl Drop for RoomBlock {
-    fn drop(&mut self) {
-        // Fails only in a forked child, which leaves its copy of the arena alone.
-        // SAFETY: the owner of a room's memory drops it after the last work on it, and nobody else
-        // knows the block.
-        let _ = unsafe { dealloc(self.0) };
+        self.data().as_ptr() as u64
     }
 }

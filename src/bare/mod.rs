@@ -15,5 +15,5 @@ mod tests;
 
 pub use lent::OpenMemory;
 pub use message::{MessageClass, WireMessage};
-pub use receiver::{BareReceiver, NextBatch};
+pub use receiver::BareReceiver;
 pub use sender::BareSender;

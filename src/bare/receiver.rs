@@ -7,6 +7,7 @@ use crate::arrow::decode::{DecodeOptions, Decoder, ReceivedBody};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::bare::lent::{LentMemory, OpenMemory};
 use crate::bare::{MessageClass, WireMessage};
+use crate::client::NextBatch;
 use crate::device::{HostBuffer, Target};
 use crate::error::{Error, Result};
 use crate::proto::{
@@ -17,16 +18,6 @@ use crate::proto::{
 
 /// One end of a connection that sends no stream.
 type ReadingSession = Session<Infallible, Infallible, HostBuffer>;
-
-/// The result of [`BareReceiver::next_batch`].
-pub enum NextBatch {
-    /// A batch.
-    Batch(OwnedDeviceArray),
-    /// No whole batch has arrived.
-    NotYet,
-    /// The end of the stream.
-    End,
-}
 
 /// The consuming side of one stream.
 ///
@@ -195,7 +186,7 @@ impl BareReceiver {
     /// # Errors
     ///
     /// The error that ended the stream, also in every later call.
-    pub fn next_batch(&mut self) -> Result<NextBatch> {
+    pub fn next_batch(&mut self) -> Result<NextBatch<OwnedDeviceArray>> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }

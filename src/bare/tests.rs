@@ -7,7 +7,7 @@ use arrow::datatypes::{Int32Type, Schema};
 use super::*;
 use crate::arrow::decode::DecodeOptions;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema, batch_from_c, batch_to_c, schema_to_c};
-use crate::client::GetOptions;
+use crate::client::{GetOptions, NextBatch};
 use crate::device::BufferRef;
 use crate::error::{Error, Status};
 use crate::proto::{

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::ffi::error_details::{c_text, dipc_error};
 use crate::ffi::foreign::{ForeignData, dipc_finalizer};
 use crate::ffi::status::dipc_status;
-use crate::log::{self, LogRecord, Sink};
+use crate::log::{self, LEVELS, LogRecord, Sink, level_number};
 
 /// Failures that no call can report.
 pub const DIPC_LOG_ERROR: i32 = 1;
@@ -92,27 +92,17 @@ pub unsafe extern "C" fn dipc_log_set(
     })
 }
 
+/// The constants above are the numbers of the levels.
 fn parse_level(level: i32) -> Result<Level> {
-    match level {
-        DIPC_LOG_ERROR => Ok(Level::ERROR),
-        DIPC_LOG_WARN => Ok(Level::WARN),
-        DIPC_LOG_INFO => Ok(Level::INFO),
-        DIPC_LOG_DEBUG => Ok(Level::DEBUG),
-        DIPC_LOG_TRACE => Ok(Level::TRACE),
-        _ => Err(Error::invalid_argument(format!(
+    let place = usize::try_from(level)
+        .ok()
+        .and_then(|level| level.checked_sub(1));
+    let known = place.and_then(|place| LEVELS.get(place)).copied();
+    known.ok_or_else(|| {
+        Error::invalid_argument(format!(
             "level is {level}; levels go from {DIPC_LOG_ERROR} (error) to {DIPC_LOG_TRACE} (trace)"
-        ))),
-    }
-}
-
-fn level_number(level: Level) -> i32 {
-    match level {
-        Level::ERROR => DIPC_LOG_ERROR,
-        Level::WARN => DIPC_LOG_WARN,
-        Level::INFO => DIPC_LOG_INFO,
-        Level::DEBUG => DIPC_LOG_DEBUG,
-        _ => DIPC_LOG_TRACE,
-    }
+        ))
+    })
 }
 
 /// The host's callback as a sink of the log.
@@ -125,7 +115,7 @@ impl Sink for Callback {
     fn log(&self, entry: &LogRecord) {
         let target: CString = c_text(entry.target);
         let text: CString = c_text(&entry.text);
-        let level = level_number(entry.level);
+        let level = level_number(entry.level).into();
         // SAFETY: the host promised in `dipc_log_set` that the callback may be called on any thread
         // until its finalizer has run, and `data`, which runs it, is alive; the strings are live.
         unsafe { (self.function)(self.data.pointer(), level, target.as_ptr(), text.as_ptr()) };
@@ -140,8 +130,9 @@ mod tests {
     #[test]
     fn levels_are_checked() {
         for level in DIPC_LOG_ERROR..=DIPC_LOG_TRACE {
-            assert_eq!(level_number(parse_level(level).unwrap()), level);
+            assert_eq!(i32::from(level_number(parse_level(level).unwrap())), level);
         }
+        assert_eq!(parse_level(DIPC_LOG_WARN).unwrap(), Level::WARN);
         assert!(parse_level(0).is_err());
         assert!(parse_level(6).is_err());
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow::array::{
     ArrayRef, BinaryArray, BooleanArray, Decimal128Array, FixedSizeBinaryArray, Float16Array,
-    Float32Array, Float64Array, Int8Array, Int16Array, Int32Array, Int64Array, StringArray,
-    UInt8Array, UInt16Array, UInt32Array, UInt64Array, new_null_array,
+    Float32Array, Float64Array, Int32Array, Int64Array, StringArray, UInt32Array, UInt64Array,
+    new_null_array,
 };
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Float16Type, TimeUnit};
@@ -91,32 +91,25 @@ fn unsupported(name: &str) -> Error {
 
 /// One row of an integer, or of a type that has integers in its memory.
 fn number(value: i64, of: &DataType) -> Result<ArrayRef> {
-    let outside = |_| {
+    let outside = || {
         Error::invalid_argument(format!(
             "the filter has a literal {value}, outside the range of {of}"
         ))
     };
     Ok(match of {
-        DataType::Int8 => Arc::new(Int8Array::from(vec![i8::try_from(value).map_err(outside)?])),
-        DataType::Int16 => Arc::new(Int16Array::from(vec![
-            i16::try_from(value).map_err(outside)?,
-        ])),
-        DataType::UInt8 => Arc::new(UInt8Array::from(vec![
-            u8::try_from(value).map_err(outside)?,
-        ])),
-        DataType::UInt16 => Arc::new(UInt16Array::from(vec![
-            u16::try_from(value).map_err(outside)?,
-        ])),
+        DataType::Int8 | DataType::Int16 | DataType::UInt8 | DataType::UInt16 => {
+            convert(Int64Array::from(vec![value]), of).map_err(|_| outside())?
+        }
         // DataFusion has these bits in the field for signed numbers.
         DataType::UInt32 => {
             let low = value.rem_euclid(1 << 32);
             Arc::new(UInt32Array::from(vec![
-                u32::try_from(low).map_err(outside)?,
+                u32::try_from(low).map_err(|_| outside())?,
             ]))
         }
         DataType::UInt64 => Arc::new(UInt64Array::from(vec![value.cast_unsigned()])),
         DataType::Int32 | DataType::Date32 | DataType::Time32(_) => {
-            let plain = Int32Array::from(vec![i32::try_from(value).map_err(outside)?]);
+            let plain = Int32Array::from(vec![i32::try_from(value).map_err(|_| outside())?]);
             convert(plain, of)?
         }
         _ => convert(Int64Array::from(vec![value]), of)?,

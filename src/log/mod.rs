@@ -62,14 +62,10 @@ pub fn set<S: Sink>(level: Level, sink: Option<S>) -> Result<(), (Error, Option<
         Some(sink) => Some(start(sink).map_err(|(error, sink)| (error, Some(sink)))?),
         None => None,
     };
-    let filter = if queue.is_some() {
-        LevelFilter::from_level(level)
-    } else {
-        LevelFilter::OFF
-    };
+    let number = queue.as_ref().map_or(0, |_| level_number(level));
     let previous = {
         let mut current = CURRENT.get().lock();
-        LEVEL.store(filter_number(filter), Ordering::Relaxed);
+        LEVEL.store(number, Ordering::Relaxed);
         std::mem::replace(&mut *current, queue)
     };
     if let Some(previous) = previous {
@@ -83,29 +79,28 @@ pub fn set<S: Sink>(level: Level, sink: Option<S>) -> Result<(), (Error, Option<
 /// The queue of the current sink. `None` at first in a forked child, because the thread that
 /// empties the queue runs in the parent.
 static CURRENT: PerProcess<Mutex<Option<Arc<Queue>>>> = PerProcess::new(Mutex::default);
-/// The filter as a number, 0 (off) to 5 (trace). Every event reads it, so it needs no lock.
+/// The number of the level; 0 is off. Every event reads it, so it needs no lock.
 static LEVEL: AtomicU8 = AtomicU8::new(0);
 
-fn filter_number(filter: LevelFilter) -> u8 {
-    match filter.into_level() {
-        None => 0,
-        Some(Level::ERROR) => 1,
-        Some(Level::WARN) => 2,
-        Some(Level::INFO) => 3,
-        Some(Level::DEBUG) => 4,
-        Some(_) => 5,
-    }
+/// The levels, numbered from 1 on.
+pub(crate) const LEVELS: [Level; 5] = [
+    Level::ERROR,
+    Level::WARN,
+    Level::INFO,
+    Level::DEBUG,
+    Level::TRACE,
+];
+
+/// The number of a level.
+pub(crate) fn level_number(level: Level) -> u8 {
+    let known = (1..).zip(LEVELS).find(|(_, known)| *known == level);
+    known.map_or(0, |(number, _)| number)
 }
 
 fn current_filter() -> LevelFilter {
-    match LEVEL.load(Ordering::Relaxed) {
-        0 => LevelFilter::OFF,
-        1 => LevelFilter::ERROR,
-        2 => LevelFilter::WARN,
-        3 => LevelFilter::INFO,
-        4 => LevelFilter::DEBUG,
-        _ => LevelFilter::TRACE,
-    }
+    let place = usize::from(LEVEL.load(Ordering::Relaxed)).checked_sub(1);
+    let level = place.and_then(|place| LEVELS.get(place));
+    level.map_or(LevelFilter::OFF, |level| LevelFilter::from_level(*level))
 }
 
 /// Makes `Forwarder` the subscriber of the process, once.

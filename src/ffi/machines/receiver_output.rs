@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
-use crate::bare::NextBatch;
+use crate::client::NextBatch;
 use crate::ffi::caught::guard_value;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::Polled;
