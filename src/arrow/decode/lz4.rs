@@ -5,6 +5,7 @@
 //! bytes and its content explain (rule A8).
 
 use lz4_flex::block::{DecompressError, decompress_into, decompress_into_with_dict};
+use twox_hash::XxHash32;
 
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
@@ -107,7 +108,7 @@ impl<'a> Frame<'a> {
         let size_bytes = if has(3) { size_of::<u64>() } else { 0 };
         let (descriptor, rest) = rest.split_at_checked(2 + size_bytes).ok_or_else(cut)?;
         let (checksum, rest) = rest.split_first().ok_or_else(cut)?;
-        if xxh32(descriptor).to_le_bytes()[1] != *checksum {
+        if checksum_of(descriptor).to_le_bytes()[1] != *checksum {
             return Err(malformed("the checksum of its header is wrong"));
         }
         let content_size = descriptor[2..].first_chunk().copied();
@@ -139,7 +140,7 @@ impl<'a> Frame<'a> {
         let split = self.rest.split_at_checked(len);
         let (bytes, rest) = split.ok_or_else(|| malformed("a block is cut off"))?;
         self.rest = rest;
-        if self.block_checksums && self.word() != Some(xxh32(bytes)) {
+        if self.block_checksums && self.word() != Some(checksum_of(bytes)) {
             return Err(malformed("the checksum of a block is wrong"));
         }
         Ok(Some(match word & STORED {
@@ -154,7 +155,7 @@ impl<'a> Frame<'a> {
         if !self.content_size.is_none_or(is_long) {
             return Err(malformed("its content is not as long as it says"));
         }
-        if self.content_checksum && self.word() != Some(xxh32(content)) {
+        if self.content_checksum && self.word() != Some(checksum_of(content)) {
             return Err(malformed("the checksum of its content is wrong"));
         }
         Ok(())
@@ -173,49 +174,9 @@ fn longer(length: usize) -> Error {
     ))
 }
 
-/// The checksum of LZ4 frames: xxHash with 32 bits, of seed 0.
-fn xxh32(bytes: &[u8]) -> u32 {
-    const P: [u32; 5] = [
-        0x9e37_79b1,
-        0x85eb_ca77,
-        0xc2b2_ae3d,
-        0x27d4_eb2f,
-        0x1656_67b1,
-    ];
-    let word = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes);
-    let round = |lane: u32, word: u32| {
-        let mixed = lane.wrapping_add(word.wrapping_mul(P[1]));
-        mixed.rotate_left(13).wrapping_mul(P[0])
-    };
-    let (stripes, rest) = bytes.as_chunks::<16>();
-    let mut hash = P[4];
-    if !stripes.is_empty() {
-        let mut lanes = [P[0].wrapping_add(P[1]), P[1], 0, P[0].wrapping_neg()];
-        for stripe in stripes {
-            for (lane, bytes) in lanes.iter_mut().zip(stripe.as_chunks::<4>().0) {
-                *lane = round(*lane, word(bytes));
-            }
-        }
-        let turns = [1, 7, 12, 18].into_iter().zip(lanes);
-        hash = turns.fold(0_u32, |sum, (turn, lane)| {
-            sum.wrapping_add(lane.rotate_left(turn))
-        });
-    }
-    // The length counts modulo 2^32.
-    hash = hash.wrapping_add(u32::try_from(bytes.len() & 0xffff_ffff).unwrap_or(0));
-    let (words, rest) = rest.as_chunks::<4>();
-    for bytes in words {
-        let mixed = hash.wrapping_add(word(bytes).wrapping_mul(P[2]));
-        hash = mixed.rotate_left(17).wrapping_mul(P[3]);
-    }
-    for byte in rest {
-        let mixed = hash.wrapping_add(u32::from(*byte).wrapping_mul(P[4]));
-        hash = mixed.rotate_left(11).wrapping_mul(P[0]);
-    }
-    for (shift, factor) in [(15, P[1]), (13, P[2])] {
-        hash = (hash ^ hash >> shift).wrapping_mul(factor);
-    }
-    hash ^ hash >> 16
+/// The checksum of LZ4 frames.
+fn checksum_of(bytes: &[u8]) -> u32 {
+    XxHash32::oneshot(0, bytes)
 }
 
 #[cfg(test)]
