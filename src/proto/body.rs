@@ -96,7 +96,7 @@ impl AddressList {
     /// the lengths (rule A1).
     pub fn decode(bytes: &[u8]) -> Result<Self, ProtocolError> {
         let mut fields = Fields::new(bytes);
-        let (Some(total), Some(count)) = (fields.u64(), fields.u64()) else {
+        let (Some(total), Some(count)) = (fields.take::<u64>(), fields.take::<u64>()) else {
             return Err(ProtocolError::new(
                 "D4",
                 format!(

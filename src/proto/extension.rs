@@ -1,5 +1,7 @@
 //! Versions, features and credit of our extension (section E).
 
+use crate::proto::wire::wire_struct;
+
 /// The highest version of the extension that this build speaks. This build also speaks each lower
 /// version. Version 2 adds verbs and headers to the request, version 3 a selection.
 pub const VERSION: u16 = 3;
@@ -44,3 +46,5 @@ pub struct Credit {
     /// Bytes of bodies.
     pub bytes: u64,
 }
+
+wire_struct!(Credit { batches, bytes });

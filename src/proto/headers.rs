@@ -156,8 +156,8 @@ impl Headers {
 /// The first pair of `bytes`, and the bytes after the pair.
 fn pair(bytes: &[u8]) -> Option<(&str, &[u8], &[u8])> {
     let mut fields = Fields::new(bytes);
-    let key = usize::from(fields.u8()?);
-    let value = usize::try_from(fields.u32()?).ok()?;
+    let key = usize::from(fields.take::<u8>()?);
+    let value = usize::try_from(fields.take::<u32>()?).ok()?;
     let (key, rest) = fields.rest().split_at_checked(key)?;
     let (value, rest) = rest.split_at_checked(value)?;
     let key = is_key(key).then(|| str::from_utf8(key).ok()).flatten()?;

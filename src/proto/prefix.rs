@@ -45,7 +45,7 @@ impl Prefix {
     /// after a prefix that ends the stream (rule M5) or repeats a header (rule M3).
     pub fn split(message: &[u8]) -> Result<(Self, &[u8]), ProtocolError> {
         let mut fields = Fields::new(message);
-        let (Some(kind), Some(seq)) = (fields.u8(), fields.u32()) else {
+        let (Some(kind), Some(seq)) = (fields.take::<u8>(), fields.take::<u32>()) else {
             return Err(ProtocolError::new(
                 "M2",
                 format!(

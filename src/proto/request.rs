@@ -329,17 +329,17 @@ impl Request {
     /// The request without its parts of variable length, and the bytes of these.
     fn fields(bytes: &[u8]) -> Option<(Self, VariableParts<'_>)> {
         let mut fields = Fields::new(bytes);
-        let fixed = fields.u16()?;
+        let fixed = fields.take::<u16>()?;
         let mut request = Self {
-            min_version: fields.u16()?,
-            max_version: fields.u16()?,
-            features: fields.u64()?,
+            min_version: fields.take::<u16>()?,
+            max_version: fields.take::<u16>()?,
+            features: fields.take::<u64>()?,
             credit: Credit {
-                batches: fields.u64()?,
-                bytes: fields.u64()?,
+                batches: fields.take::<u64>()?,
+                bytes: fields.take::<u64>()?,
             },
-            lent_limit: fields.u64()?,
-            stream_id: fields.u128()?,
+            lent_limit: fields.take::<u64>()?,
+            stream_id: fields.take::<u128>()?,
             device_type: HOST,
             gpus: Vec::new(),
             verb: Verb::Get,
@@ -352,8 +352,8 @@ impl Request {
         };
         let (mut known, mut headers, mut selection) = (REQUEST_FIXED, 0, 0);
         if fixed > REQUEST_FIXED {
-            request.device_type = fields.i32()?;
-            let count = fields.u8()?;
+            request.device_type = fields.take::<i32>()?;
+            let count = fields.take::<u8>()?;
             let uuids = u16::from(count).checked_mul(UUID_BYTES_16)?;
             known = REQUEST_DEVICES.checked_add(uuids)?;
             // A check before the UUIDs are read, because the client chose the count.
@@ -364,19 +364,19 @@ impl Request {
             let verb = known.checked_add(REQUEST_VERB)?;
             if fixed >= verb {
                 known = verb;
-                request.verb = Verb::from_number(fields.u8()?);
-                let deadline = Some(fields.u64()?).filter(|deadline| *deadline > 0);
+                request.verb = Verb::from_number(fields.take::<u8>()?);
+                let deadline = Some(fields.take::<u64>()?).filter(|deadline| *deadline > 0);
                 request.deadline = deadline.map(Duration::from_nanos);
-                headers = usize::try_from(fields.u32()?).ok()?;
+                headers = usize::try_from(fields.take::<u32>()?).ok()?;
             }
             let source = known.checked_add(REQUEST_SOURCE)?;
             if fixed >= source {
                 known = source;
                 let source = StreamInfo {
-                    body_kinds: fields.u8()?,
-                    device_type: fields.i32()?,
-                    device_id: fields.i64()?,
-                    features: fields.u64()?,
+                    body_kinds: fields.take::<u8>()?,
+                    device_type: fields.take::<i32>()?,
+                    device_id: fields.take::<i64>()?,
+                    features: fields.take::<u64>()?,
                     version: request.max_version,
                 };
                 request.source = request.verb.has_source().then_some(source);
@@ -384,12 +384,12 @@ impl Request {
             let selected = source.checked_add(REQUEST_SELECTION)?;
             if fixed >= selected {
                 known = selected;
-                selection = usize::try_from(fields.u32()?).ok()?;
+                selection = usize::try_from(fields.take::<u32>()?).ok()?;
             }
             let numbered = selected.checked_add(REQUEST_NUMBER)?;
             if fixed >= numbered {
                 known = numbered;
-                request.number = fields.u32()?;
+                request.number = fields.take::<u32>()?;
             }
         }
         fields.skip(usize::from(fixed.checked_sub(known)?))?;

@@ -270,8 +270,8 @@ fn begin_part(bytes: &mut Vec<u8>, number: u8, len: usize) {
 /// The first part of `bytes`: its number and its content. Then the bytes after the part.
 fn part(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let mut fields = Fields::new(bytes);
-    let number = fields.u8()?;
-    let len = usize::try_from(fields.u32()?).ok()?;
+    let number = fields.take()?;
+    let len = usize::try_from(fields.take::<u32>()?).ok()?;
     let (content, rest) = fields.rest().split_at_checked(len)?;
     Some((number, content, rest))
 }
@@ -282,7 +282,7 @@ fn names(bytes: &[u8]) -> Option<Vec<String>> {
     let mut rest = bytes;
     while !rest.is_empty() {
         let mut fields = Fields::new(rest);
-        let len = usize::from(fields.u16()?);
+        let len = usize::from(fields.take::<u16>()?);
         let (name, after) = fields.rest().split_at_checked(len)?;
         if names.len() == MOST_COLUMNS {
             return None;
@@ -296,7 +296,7 @@ fn names(bytes: &[u8]) -> Option<Vec<String>> {
 /// The first row and the number of rows.
 fn row_range(bytes: &[u8]) -> Option<(u64, u64)> {
     let mut fields = Fields::new(bytes);
-    let range = (fields.u64()?, fields.u64()?);
+    let range = (fields.take()?, fields.take()?);
     fields.end()?;
     Some(range)
 }

@@ -1,4 +1,6 @@
-//! Reading little-endian fields from the front of a message.
+//! Little-endian fields of messages.
+
+use crate::proto::headers::{Headers, MAX_ANSWER_HEADERS};
 
 /// The rest of a message. Each method takes bytes from the front, or takes none and gives `None`.
 pub(crate) struct Fields<'a>(&'a [u8]);
@@ -14,46 +16,92 @@ impl<'a> Fields<'a> {
         Some(*chunk)
     }
 
-    pub(crate) fn u8(&mut self) -> Option<u8> {
-        self.chunk().map(u8::from_le_bytes)
+    /// The next field.
+    pub(crate) fn take<T: Wire>(&mut self) -> Option<T> {
+        T::take(self)
     }
 
-    pub(crate) fn u16(&mut self) -> Option<u16> {
-        self.chunk().map(u16::from_le_bytes)
-    }
-
-    pub(crate) fn u32(&mut self) -> Option<u32> {
-        self.chunk().map(u32::from_le_bytes)
-    }
-
-    pub(crate) fn i32(&mut self) -> Option<i32> {
-        self.chunk().map(i32::from_le_bytes)
-    }
-
-    pub(crate) fn u64(&mut self) -> Option<u64> {
-        self.chunk().map(u64::from_le_bytes)
-    }
-
-    pub(crate) fn i64(&mut self) -> Option<i64> {
-        self.chunk().map(i64::from_le_bytes)
-    }
-
-    pub(crate) fn u128(&mut self) -> Option<u128> {
-        self.chunk().map(u128::from_le_bytes)
-    }
-
-    pub(crate) fn skip(&mut self, count: usize) -> Option<()> {
-        self.0 = self.0.get(count..)?;
-        Some(())
-    }
-
-    /// The rest of the message.
-    pub(crate) fn rest(self) -> &'a [u8] {
-        self.0
+    /// All the bytes that are left.
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
     }
 
     /// `Some` if no bytes are left.
-    pub(crate) fn end(self) -> Option<()> {
+    pub(crate) fn end(&self) -> Option<()> {
         self.0.is_empty().then_some(())
+    }
+}
+
+/// A field of a message.
+pub(crate) trait Wire: Sized {
+    fn put(&self, bytes: &mut Vec<u8>);
+
+    fn take(fields: &mut Fields<'_>) -> Option<Self>;
+}
+
+macro_rules! numbers {
+    ($($number:ident)*) => {$(
+        impl Wire for $number {
+            fn put(&self, bytes: &mut Vec<u8>) {
+                bytes.extend_from_slice(&self.to_le_bytes());
+            }
+
+            fn take(fields: &mut Fields<'_>) -> Option<Self> {
+                fields.chunk().map(Self::from_le_bytes)
+            }
+        }
+    )*};
+}
+
+numbers!(u8 u16 u32 u64 u128 i32 i64);
+
+/// A struct whose fields follow one another.
+macro_rules! wire_struct {
+    ($name:ident { $($field:ident),* }) => {
+        impl $crate::proto::wire::Wire for $name {
+            fn put(&self, bytes: &mut Vec<u8>) {
+                $(self.$field.put(bytes);)*
+            }
+
+            fn take(fields: &mut $crate::proto::wire::Fields<'_>) -> Option<Self> {
+                Some(Self { $($field: fields.take()?),* })
+            }
+        }
+    };
+}
+pub(crate) use wire_struct;
+
+/// Bytes up to the end.
+impl Wire for Vec<u8> {
+    fn put(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(self);
+    }
+
+    fn take(fields: &mut Fields<'_>) -> Option<Self> {
+        Some(fields.rest().to_vec())
+    }
+}
+
+/// Numbers up to the end.
+impl Wire for Vec<u32> {
+    fn put(&self, bytes: &mut Vec<u8>) {
+        self.iter().for_each(|number| number.put(bytes));
+    }
+
+    fn take(fields: &mut Fields<'_>) -> Option<Self> {
+        let (numbers, rest) = fields.rest().as_chunks::<4>();
+        let numbers = numbers.iter().map(|it| u32::from_le_bytes(*it)).collect();
+        rest.is_empty().then_some(numbers)
+    }
+}
+
+/// The headers of an answer, up to the end.
+impl Wire for Headers {
+    fn put(&self, bytes: &mut Vec<u8>) {
+        self.encode(bytes);
+    }
+
+    fn take(fields: &mut Fields<'_>) -> Option<Self> {
+        Self::decode(fields.rest(), MAX_ANSWER_HEADERS).ok()
     }
 }
