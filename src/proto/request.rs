@@ -7,7 +7,7 @@ use crate::proto::extension::{
     Credit, FEATURE_HEADERS, FEATURE_IN_PLACE, FEATURE_RETURN, UUID_BYTES, VERSION,
 };
 use crate::proto::headers::{Headers, MAX_REQUEST_HEADERS};
-use crate::proto::wire::Fields;
+use crate::proto::wire::{Fields, Wire as _};
 use crate::proto::{ProtocolError, Selection, StreamInfo, Verb};
 
 /// An extension request (rule E1): the payload of a message tagged `dipc_want`.
@@ -76,23 +76,12 @@ fn ensure_lens_fit(ticket: usize, beside: usize) -> Result<(), Error> {
     )))
 }
 
-/// Length of the fixed part of a request without devices. The length field itself is included.
-const REQUEST_FIXED: u16 = 54;
-
-/// The same with `device_type` and the number of `gpus`, without any UUID.
-const REQUEST_DEVICES: u16 = 59;
-
+/// Bytes of the fixed part without UUIDs.
+const MOST_FIXED: usize = 101;
 /// Length of `verb`, `deadline` and `headers_len`.
-const REQUEST_VERB: u16 = 13;
-
+const VERB: usize = 13;
 /// Length of the fields of [`Request::source`].
-const REQUEST_SOURCE: u16 = 21;
-
-/// Length of `selection_len`.
-const REQUEST_SELECTION: u16 = 4;
-
-/// Length of `number`.
-const REQUEST_NUMBER: u16 = 4;
+const SOURCE: usize = 21;
 
 impl Request {
     /// A request for `ticket` in the version that this build speaks.
@@ -195,81 +184,57 @@ impl Request {
 
     /// The bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let count = u8::try_from(self.gpus.len()).unwrap_or(u8::MAX);
         // Fields that have their default are left out, so that servers of earlier releases
         // understand the request.
         let min_version = self.lowest_version();
+        let (headers, selection) = (self.headers.encoded_len(), self.selection.encoded_len());
         let says_number = self.number != 0;
-        let says_verb = min_version > 1 || self.deadline.is_some() || says_number;
-        let says_devices = says_verb || self.device_type != HOST || count > 0;
-        let mut fixed = REQUEST_FIXED;
-        if says_devices {
-            let gpus = u16::from(count).saturating_mul(UUID_BYTES_16);
-            fixed = REQUEST_DEVICES.saturating_add(gpus);
-        }
-        if says_verb {
-            fixed = fixed.saturating_add(REQUEST_VERB);
-        }
-        let selection = self.selection.encoded_len();
         let says_selection = selection > 0 || says_number;
-        if self.source.is_some() || says_selection {
-            fixed = fixed.saturating_add(REQUEST_SOURCE);
-        }
-        if says_selection {
-            fixed = fixed.saturating_add(REQUEST_SELECTION);
-        }
-        if says_number {
-            fixed = fixed.saturating_add(REQUEST_NUMBER);
-        }
-        let headers = self.headers.encoded_len();
-        let capacity = usize::from(fixed)
-            .saturating_add(headers)
+        let says_verb = min_version > 1 || self.deadline.is_some() || says_number;
+        let variable = headers
             .saturating_add(selection)
             .saturating_add(self.ticket.len());
-        let mut bytes = Vec::with_capacity(capacity);
-        bytes.extend_from_slice(&fixed.to_le_bytes());
-        bytes.extend_from_slice(&min_version.to_le_bytes());
-        bytes.extend_from_slice(&self.max_version.to_le_bytes());
-        bytes.extend_from_slice(&self.features.to_le_bytes());
-        bytes.extend_from_slice(&self.credit.batches.to_le_bytes());
-        bytes.extend_from_slice(&self.credit.bytes.to_le_bytes());
-        bytes.extend_from_slice(&self.lent_limit.to_le_bytes());
-        bytes.extend_from_slice(&self.stream_id.to_le_bytes());
-        if says_devices {
-            bytes.extend_from_slice(&self.device_type.to_le_bytes());
-            bytes.push(count);
-            for gpu in self.gpus.iter().take(usize::from(count)) {
-                bytes.extend_from_slice(gpu);
-            }
+        let mut bytes = Vec::with_capacity(variable.saturating_add(MOST_FIXED));
+        // The length of the fixed part, known below.
+        0_u16.put(&mut bytes);
+        min_version.put(&mut bytes);
+        self.max_version.put(&mut bytes);
+        self.features.put(&mut bytes);
+        self.credit.put(&mut bytes);
+        self.lent_limit.put(&mut bytes);
+        self.stream_id.put(&mut bytes);
+        if says_verb || self.device_type != HOST || !self.gpus.is_empty() {
+            let count = u8::try_from(self.gpus.len()).unwrap_or(u8::MAX);
+            self.device_type.put(&mut bytes);
+            count.put(&mut bytes);
+            bytes.extend(self.gpus.iter().take(usize::from(count)).flatten());
         }
         if says_verb {
-            bytes.push(self.verb.number());
-            let deadline = self.deadline.map_or(0, |deadline| {
-                u64::try_from(deadline.as_nanos())
-                    .unwrap_or(u64::MAX)
-                    .max(1)
-            });
-            bytes.extend_from_slice(&deadline.to_le_bytes());
-            let headers = u32::try_from(headers).unwrap_or(u32::MAX);
-            bytes.extend_from_slice(&headers.to_le_bytes());
+            let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
+            self.verb.number().put(&mut bytes);
+            self.deadline.map_or(0, nanos).put(&mut bytes);
+            length(headers).put(&mut bytes);
             if let Some(source) = &self.source {
-                bytes.push(source.body_kinds);
-                bytes.extend_from_slice(&source.device_type.to_le_bytes());
-                bytes.extend_from_slice(&source.device_id.to_le_bytes());
-                bytes.extend_from_slice(&source.features.to_le_bytes());
+                source.body_kinds.put(&mut bytes);
+                source.device_type.put(&mut bytes);
+                source.device_id.put(&mut bytes);
+                source.features.put(&mut bytes);
             } else if says_selection {
-                bytes.extend_from_slice(&[0; REQUEST_SOURCE as usize]);
+                bytes.extend_from_slice(&[0; SOURCE]);
             }
             if says_selection {
-                let selection = u32::try_from(selection).unwrap_or(u32::MAX);
-                bytes.extend_from_slice(&selection.to_le_bytes());
+                length(selection).put(&mut bytes);
             }
             if says_number {
-                bytes.extend_from_slice(&self.number.to_le_bytes());
+                self.number.put(&mut bytes);
             }
-            self.headers.encode(&mut bytes);
-            self.selection.encode(&mut bytes);
         }
+        let fixed = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+        if let Some(place) = bytes.first_chunk_mut() {
+            *place = fixed.to_le_bytes();
+        }
+        self.headers.encode(&mut bytes);
+        self.selection.encode(&mut bytes);
         bytes.extend_from_slice(&self.ticket);
         bytes
     }
@@ -328,73 +293,48 @@ impl Request {
 
     /// The request without its parts of variable length, and the bytes of these.
     fn fields(bytes: &[u8]) -> Option<(Self, VariableParts<'_>)> {
-        let mut fields = Fields::new(bytes);
-        let fixed = fields.take::<u16>()?;
+        let fixed = Fields::new(bytes).take::<u16>()?;
+        let (fixed, rest) = bytes.split_at_checked(usize::from(fixed))?;
+        let mut fields = Fields::new(fixed);
+        fields.take::<u16>()?;
         let mut request = Self {
-            min_version: fields.take::<u16>()?,
-            max_version: fields.take::<u16>()?,
-            features: fields.take::<u64>()?,
-            credit: Credit {
-                batches: fields.take::<u64>()?,
-                bytes: fields.take::<u64>()?,
-            },
-            lent_limit: fields.take::<u64>()?,
-            stream_id: fields.take::<u128>()?,
-            device_type: HOST,
-            gpus: Vec::new(),
-            verb: Verb::Get,
-            deadline: None,
-            headers: Headers::new(),
-            source: None,
-            selection: Selection::new(),
-            number: 0,
-            ticket: Vec::new(),
+            min_version: fields.take()?,
+            max_version: fields.take()?,
+            features: fields.take()?,
+            credit: fields.take()?,
+            lent_limit: fields.take()?,
+            stream_id: fields.take()?,
+            ..Self::baseline(&[])
         };
-        let (mut known, mut headers, mut selection) = (REQUEST_FIXED, 0, 0);
-        if fixed > REQUEST_FIXED {
-            request.device_type = fields.take::<i32>()?;
-            let count = fields.take::<u8>()?;
-            let uuids = u16::from(count).checked_mul(UUID_BYTES_16)?;
-            known = REQUEST_DEVICES.checked_add(uuids)?;
-            // A check before the UUIDs are read, because the client chose the count.
-            fixed.checked_sub(known)?;
-            for _ in 0..count {
+        // Later versions may have added fields behind these.
+        let (mut headers, mut selection) = (0_u32, 0_u32);
+        if fields.len() > 0 {
+            request.device_type = fields.take()?;
+            for _ in 0..fields.take::<u8>()? {
                 request.gpus.push(fields.chunk()?);
             }
-            let verb = known.checked_add(REQUEST_VERB)?;
-            if fixed >= verb {
-                known = verb;
-                request.verb = Verb::from_number(fields.take::<u8>()?);
-                let deadline = Some(fields.take::<u64>()?).filter(|deadline| *deadline > 0);
-                request.deadline = deadline.map(Duration::from_nanos);
-                headers = usize::try_from(fields.take::<u32>()?).ok()?;
-            }
-            let source = known.checked_add(REQUEST_SOURCE)?;
-            if fixed >= source {
-                known = source;
+        }
+        if fields.len() >= VERB {
+            request.verb = Verb::from_number(fields.take()?);
+            let deadline = Some(fields.take()?).filter(|deadline| *deadline > 0);
+            request.deadline = deadline.map(Duration::from_nanos);
+            headers = fields.take()?;
+            if fields.len() >= SOURCE {
                 let source = StreamInfo {
-                    body_kinds: fields.take::<u8>()?,
-                    device_type: fields.take::<i32>()?,
-                    device_id: fields.take::<i64>()?,
-                    features: fields.take::<u64>()?,
+                    body_kinds: fields.take()?,
+                    device_type: fields.take()?,
+                    device_id: fields.take()?,
+                    features: fields.take()?,
                     version: request.max_version,
                 };
                 request.source = request.verb.has_source().then_some(source);
-            }
-            let selected = source.checked_add(REQUEST_SELECTION)?;
-            if fixed >= selected {
-                known = selected;
-                selection = usize::try_from(fields.take::<u32>()?).ok()?;
-            }
-            let numbered = selected.checked_add(REQUEST_NUMBER)?;
-            if fixed >= numbered {
-                known = numbered;
-                request.number = fields.take::<u32>()?;
+                // Each of these may be absent, and those behind it.
+                selection = fields.take().unwrap_or_default();
+                request.number = fields.take().unwrap_or_default();
             }
         }
-        fields.skip(usize::from(fixed.checked_sub(known)?))?;
-        let (headers, rest) = fields.rest().split_at_checked(headers)?;
-        let (selection, ticket) = rest.split_at_checked(selection)?;
+        let (headers, rest) = rest.split_at_checked(usize::try_from(headers).ok()?)?;
+        let (selection, ticket) = rest.split_at_checked(usize::try_from(selection).ok()?)?;
         let parts = VariableParts {
             headers,
             selection,
@@ -402,6 +342,10 @@ impl Request {
         };
         Some((request, parts))
     }
+}
+
+fn length(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
 }
 
 /// The bytes of a request behind its fields of fixed length.
@@ -413,6 +357,3 @@ struct VariableParts<'a> {
 
 /// `ARROW_DEVICE_CPU`
 const HOST: i32 = 1;
-
-/// [`UUID_BYTES`] in the type of the length field.
-const UUID_BYTES_16: u16 = 16;

@@ -26,6 +26,11 @@ impl<'a> Fields<'a> {
         std::mem::take(&mut self.0)
     }
 
+    /// How many bytes are left.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// `Some` if no bytes are left.
     pub(crate) fn end(&self) -> Option<()> {
         self.0.is_empty().then_some(())
