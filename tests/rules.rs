@@ -23,7 +23,7 @@ fn rule(word: &str) -> Option<(char, u32)> {
 }
 
 /// The rules that `text` cites: "rule D3", "rules M1, E1 and A8", "rules R1 to R6", and the first
-/// argument of `ProtocolError::new`.
+/// argument of `ProtocolError::new` and `broken!`.
 fn citations(text: &str) -> BTreeSet<(char, u32)> {
     let mut found = BTreeSet::new();
     let markers = ["//", "///", "//!", "*", "#", "\\"];
@@ -59,9 +59,11 @@ fn citations(text: &str) -> BTreeSet<(char, u32)> {
             words.next();
         }
     }
-    for call in text.split("ProtocolError::new(").skip(1) {
-        let argument = call.trim_start().strip_prefix('"');
-        found.extend(argument.and_then(|text| rule(text.split_once('"')?.0)));
+    for call in ["ProtocolError::new(", "broken!("] {
+        for call in text.split(call).skip(1) {
+            let argument = call.trim_start().strip_prefix('"');
+            found.extend(argument.and_then(|text| rule(text.split_once('"')?.0)));
+        }
     }
     found
 }
@@ -171,6 +173,7 @@ fn citations_are_found_in_every_form() {
         ("/// Rules M1, E1 to\n/// E3: A8 is another", "M1 E1 E2 E3"),
         ("(rule F4). A7 follows", "F4"),
         ("ProtocolError::new(\n    \"D6\",\n    text)", "D6"),
+        ("broken!(\"D6\", \"{text}\")", "D6"),
         ("rules of the house; D3", ""),
     ] {
         let expected = rules.split_whitespace().map(|name| rule(name).unwrap());

@@ -54,19 +54,18 @@ impl AddressList {
         for (index, span) in spans.iter().enumerate() {
             // Rules A1, F3: an empty buffer is (0, 0), and no lent memory lies at address 0.
             if (span.address == 0) != (span.length == 0) {
-                return Err(ProtocolError::new(
+                return Err(broken!(
                     "F3",
-                    format!(
-                        "buffer {index} of an address list is {} bytes at address {:#x}: empty \
+                    "buffer {index} of an address list is {} bytes at address {:#x}: empty \
                          ones are (0, 0) and nothing else lies at 0",
-                        span.length, span.address
-                    ),
+                    span.length,
+                    span.address
                 ));
             }
             // Rule A1: the sum must not overflow.
-            total = total.checked_add(span.length).ok_or_else(|| {
-                ProtocolError::new("A1", "the lengths of an address list overflow 64 bits")
-            })?;
+            total = total
+                .checked_add(span.length)
+                .ok_or_else(|| broken!("A1", "the lengths of an address list overflow 64 bits"))?;
         }
         Ok(total)
     }
@@ -97,22 +96,18 @@ impl AddressList {
     pub fn decode(bytes: &[u8]) -> Result<Self, ProtocolError> {
         let mut fields = Fields::new(bytes);
         let (Some(total), Some(count)) = (fields.take::<u64>(), fields.take::<u64>()) else {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "D4",
-                format!(
-                    "address list of {} bytes: it starts with total and count",
-                    bytes.len()
-                ),
+                "address list of {} bytes: it starts with total and count",
+                bytes.len()
             ));
         };
         let (pairs, rest) = fields.rest().as_chunks::<16>();
         if !rest.is_empty() || pairs.len() as u64 != count {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "D4",
-                format!(
-                    "address list of {} bytes says {count} buffers: 16 bytes for each, after 16",
-                    bytes.len()
-                ),
+                "address list of {} bytes says {count} buffers: 16 bytes for each, after 16",
+                bytes.len()
             ));
         }
         let spans = pairs
@@ -129,12 +124,10 @@ impl AddressList {
             .collect();
         let list = Self::new(spans)?;
         if list.total != total {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "A1",
-                format!(
-                    "address list says {total} bytes, its lengths add up to {}",
-                    list.total
-                ),
+                "address list says {total} bytes, its lengths add up to {}",
+                list.total
             ));
         }
         Ok(list)
@@ -165,12 +158,10 @@ pub fn encode_frees(addresses: &[u64]) -> Vec<u8> {
 pub fn decode_frees(bytes: &[u8]) -> Result<Vec<u64>, ProtocolError> {
     let (addresses, rest) = bytes.as_chunks::<8>();
     if addresses.is_empty() || !rest.is_empty() {
-        return Err(ProtocolError::new(
+        return Err(broken!(
             "F1",
-            format!(
-                "free list of {} bytes: it has one or more addresses of 8",
-                bytes.len()
-            ),
+            "free list of {} bytes: it has one or more addresses of 8",
+            bytes.len()
         ));
     }
     Ok(addresses

@@ -332,9 +332,9 @@ impl Control {
     /// Rule E3: the message is empty, or has a known kind and is malformed.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>, ProtocolError> {
         let Some((kind, payload)) = bytes.split_first() else {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "E3",
-                "empty control message: it starts with its kind",
+                "empty control message: it starts with its kind"
             ));
         };
         let Some(name) = Self::name_of(*kind) else {
@@ -345,8 +345,10 @@ impl Control {
             Self::take(*kind, &mut fields).filter(|it| fields.end().is_some() && it.is_valid());
         message.map(Some).ok_or_else(|| {
             let len = bytes.len();
-            let text = format!("malformed {name} message of {len} bytes: see docs/wire.md");
-            ProtocolError::new("E3", text)
+            broken!(
+                "E3",
+                "malformed {name} message of {len} bytes: see docs/wire.md"
+            )
         })
     }
 

@@ -4,6 +4,13 @@ use std::fmt;
 
 use crate::error::Error;
 
+/// The [`ProtocolError`] of a peer that broke a rule: `broken!("D6", "text {value}")`.
+macro_rules! broken {
+    ($rule:literal, $($text:tt)*) => {
+        $crate::proto::ProtocolError::new($rule, format!($($text)*))
+    };
+}
+
 /// An error of the peer against a rule of the protocol. The error names the rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProtocolError {

@@ -59,12 +59,7 @@ const MAX_DEPTH: usize = 128;
 fn copy_aligned(bytes: &[u8]) -> Result<(Vec<u8>, usize), ProtocolError> {
     let mut store: Vec<u8> = Vec::new();
     let reserved = store.try_reserve_exact(bytes.len().saturating_add(ALIGNMENT));
-    reserved.map_err(|_| {
-        ProtocolError::new(
-            "A8",
-            format!("no memory for a header of {} bytes", bytes.len()),
-        )
-    })?;
+    reserved.map_err(|_| broken!("A8", "no memory for a header of {} bytes", bytes.len()))?;
     let start = store.as_ptr().addr().wrapping_neg() % ALIGNMENT;
     store.resize(start, 0);
     store.extend_from_slice(bytes);
@@ -160,35 +155,29 @@ impl Parsed {
                 .map_err(|error| malformed(&error))?;
         // Rule A6.
         if message.version() != MetadataVersion::V4 && message.version() != MetadataVersion::V5 {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "A6",
-                format!(
-                    "header of metadata version V{}: V4 and V5 are read",
-                    i32::from(message.version().0).saturating_add(1)
-                ),
+                "header of metadata version V{}: V4 and V5 are read",
+                i32::from(message.version().0).saturating_add(1)
             ));
         }
-        let body_len = u64::try_from(message.bodyLength()).map_err(|_| {
-            ProtocolError::new("A8", format!("body of {} bytes", message.bodyLength()))
-        })?;
-        let missing = |what: &str| ProtocolError::new("M2", format!("header without its {what}"));
+        let body_len = u64::try_from(message.bodyLength())
+            .map_err(|_| broken!("A8", "body of {} bytes", message.bodyLength()))?;
+        let missing = |what: &str| broken!("M2", "header without its {what}");
         let (kind, batch) = match message.header_type() {
             MessageHeader::Schema => {
                 let schema = message
                     .header_as_schema()
                     .ok_or_else(|| missing("schema"))?;
                 if schema.endianness() != Endianness::Little {
-                    return Err(ProtocolError::new(
+                    return Err(broken!(
                         "A6",
-                        "the stream is big-endian: its producer must write little-endian",
+                        "the stream is big-endian: its producer must write little-endian"
                     ));
                 }
                 // Rule D1: the schema has no body.
                 if body_len != 0 {
-                    return Err(ProtocolError::new(
-                        "D1",
-                        format!("schema with a body of {body_len} bytes"),
-                    ));
+                    return Err(broken!("D1", "schema with a body of {body_len} bytes"));
                 }
                 (HeaderKind::Schema, None)
             }
@@ -208,14 +197,12 @@ impl Parsed {
                 (HeaderKind::RecordBatch, Some(batch))
             }
             other => {
-                return Err(ProtocolError::new(
+                return Err(broken!(
                     "M2",
-                    format!(
-                        "header of type {}: only schemas, dictionaries and record batches travel",
-                        other
-                            .variant_name()
-                            .map_or_else(|| other.0.to_string(), str::to_owned)
-                    ),
+                    "header of type {}: only schemas, dictionaries and record batches travel",
+                    other
+                        .variant_name()
+                        .map_or_else(|| other.0.to_string(), str::to_owned)
                 ));
             }
         };
@@ -283,7 +270,7 @@ fn malformed(error: &flatbuffers::InvalidFlatbuffer) -> ProtocolError {
     // The text of the crate continues with a trace on further lines.
     let text = error.to_string();
     let first = text.lines().next().unwrap_or_default();
-    ProtocolError::new("M7", format!("header is not a valid flatbuffer: {first}"))
+    broken!("M7", "header is not a valid flatbuffer: {first}")
 }
 
 /// Offset and length of a buffer.
@@ -321,24 +308,20 @@ fn ensure_inside(buffers: &[u8], body_len: u64) -> Result<(), ProtocolError> {
 
 #[cold]
 fn overlapping(index: usize, body_len: u64) -> ProtocolError {
-    ProtocolError::new(
+    broken!(
         "A8",
-        format!(
-            "the buffers up to buffer {index} are longer together than their body of {body_len} \
+        "the buffers up to buffer {index} are longer together than their body of {body_len} \
              bytes"
-        ),
     )
 }
 
 #[cold]
 fn outside(index: usize, offset: u64, length: u64, body_len: u64) -> ProtocolError {
-    ProtocolError::new(
+    broken!(
         "A8",
-        format!(
-            "buffer {index} of {} bytes at offset {} lies outside its body of {body_len} bytes",
-            length.cast_signed(),
-            offset.cast_signed(),
-        ),
+        "buffer {index} of {} bytes at offset {} lies outside its body of {body_len} bytes",
+        length.cast_signed(),
+        offset.cast_signed(),
     )
 }
 

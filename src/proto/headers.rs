@@ -134,18 +134,18 @@ impl Headers {
     ///
     /// Rule Q1: the headers take more than `limit` bytes, or a pair is malformed.
     pub(crate) fn decode(bytes: &[u8], limit: usize) -> Result<Self, ProtocolError> {
-        let wrong = |text: String| ProtocolError::new("Q1", text);
         if bytes.len() > limit {
-            return Err(wrong(format!(
-                "headers of {} bytes; the limit is {limit}",
-                bytes.len()
-            )));
+            let len = bytes.len();
+            return Err(broken!(
+                "Q1",
+                "headers of {len} bytes; the limit is {limit}"
+            ));
         }
         let mut headers = Self::new();
         let mut rest = bytes;
         while !rest.is_empty() {
             let (key, value, after) = pair(rest)
-                .ok_or_else(|| wrong("a header is malformed: see docs/wire.md".into()))?;
+                .ok_or_else(|| broken!("Q1", "a header is malformed: see docs/wire.md"))?;
             headers.pairs.push((key.to_owned(), value.to_vec()));
             rest = after;
         }

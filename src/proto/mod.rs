@@ -17,10 +17,12 @@
     deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
 )]
 
+#[macro_use]
+mod error;
+
 mod advice;
 mod body;
 mod control;
-mod error;
 mod extension;
 mod free;
 mod header;

@@ -46,39 +46,36 @@ impl Prefix {
     pub fn split(message: &[u8]) -> Result<(Self, &[u8]), ProtocolError> {
         let mut fields = Fields::new(message);
         let (Some(kind), Some(seq)) = (fields.take::<u8>(), fields.take::<u32>()) else {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "M2",
-                format!(
-                    "metadata message of {} bytes: it starts with 5 of prefix",
-                    message.len()
-                ),
+                "metadata message of {} bytes: it starts with 5 of prefix",
+                message.len()
             ));
         };
         let header = fields.rest();
         let kind = match kind {
             // Rule M5: exactly 5 bytes.
             0 if !header.is_empty() => {
-                return Err(ProtocolError::new(
+                return Err(broken!(
                     "M5",
-                    format!("end of stream of {} bytes: it has exactly 5", message.len()),
+                    "end of stream of {} bytes: it has exactly 5",
+                    message.len()
                 ));
             }
             0 => PrefixKind::EndOfStream,
             1 => PrefixKind::Metadata,
             2 if header.is_empty() => PrefixKind::Repeat,
             2 => {
-                return Err(ProtocolError::new(
+                return Err(broken!(
                     "M3",
-                    format!(
-                        "message of {} bytes that repeats a header: it has exactly 5",
-                        message.len()
-                    ),
+                    "message of {} bytes that repeats a header: it has exactly 5",
+                    message.len()
                 ));
             }
             kind => {
-                return Err(ProtocolError::new(
+                return Err(broken!(
                     "M3",
-                    format!("metadata message of unknown kind {kind}: 0 and 1 are known"),
+                    "metadata message of unknown kind {kind}: 0 and 1 are known"
                 ));
             }
         };

@@ -247,12 +247,10 @@ impl Request {
     /// ticket that is too long. Rule Q12: a malformed selection.
     pub fn decode(bytes: &[u8]) -> Result<Self, ProtocolError> {
         let malformed = || {
-            ProtocolError::new(
+            broken!(
                 "E1",
-                format!(
-                    "request of {} bytes is malformed: see docs/wire.md",
-                    bytes.len()
-                ),
+                "request of {} bytes is malformed: see docs/wire.md",
+                bytes.len()
             )
         };
         let (mut request, parts) = Self::fields(bytes).ok_or_else(malformed)?;
@@ -266,26 +264,25 @@ impl Request {
         let lens = [headers.len(), selection.len(), ticket.len()];
         let len = lens.into_iter().fold(0, usize::saturating_add);
         if len > MAX_TICKET_BYTES {
-            let text = format!("request with {len} bytes of headers, selection and ticket");
-            return Err(ProtocolError::new("Q1", text));
+            return Err(broken!(
+                "Q1",
+                "request with {len} bytes of headers, selection and ticket"
+            ));
         }
         request.ticket = ticket.to_vec();
         if request.min_version == 0 || request.min_version > request.max_version {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "E1",
-                format!(
-                    "request for versions {} to {} of the extension: there is none",
-                    request.min_version, request.max_version
-                ),
+                "request for versions {} to {} of the extension: there is none",
+                request.min_version,
+                request.max_version
             ));
         }
         if request.verb.has_source() && request.source.is_none() {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "Q3",
-                format!(
-                    "request to {} that describes no stream",
-                    request.verb.name()
-                ),
+                "request to {} that describes no stream",
+                request.verb.name()
             ));
         }
         Ok(request)

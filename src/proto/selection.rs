@@ -230,22 +230,23 @@ impl Selection {
     ///
     /// Rule Q12: too many bytes or names, a part that is malformed, comes twice or out of order.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, ProtocolError> {
-        let wrong = |text: String| ProtocolError::new("Q12", text);
         if bytes.len() > MAX_SELECTION_BYTES {
-            return Err(wrong(format!(
+            return Err(broken!(
+                "Q12",
                 "selection of {} bytes; the limit is {MAX_SELECTION_BYTES}",
                 bytes.len()
-            )));
+            ));
         }
         let mut selection = Self::new();
         let (mut rest, mut last) = (bytes, 0);
         while !rest.is_empty() {
-            let malformed = || wrong("a selection is malformed: see docs/wire.md".into());
+            let malformed = || broken!("Q12", "a selection is malformed: see docs/wire.md");
             let (number, content, after) = part(rest).ok_or_else(malformed)?;
             if number <= last {
-                return Err(wrong(format!(
+                return Err(broken!(
+                    "Q12",
                     "part {number} of a selection comes after part {last}"
-                )));
+                ));
             }
             (rest, last) = (after, number);
             match number {

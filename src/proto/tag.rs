@@ -59,24 +59,22 @@ pub fn parse_body_tag(tag: u64) -> Result<(u32, BodyKind), ProtocolError> {
 fn not_of_a_body(tag: u64) -> ProtocolError {
     // Rule D6: kind 1 looks like this if a peer shifts the kind by 55 bits.
     if tag & !SEQ_BITS == 1 << 55 {
-        return ProtocolError::new(
+        return broken!(
             "D6",
-            format!(
-                "body tag {tag:#018x} has bit 55 set alone: the peer puts the body kind one bit \
+            "body tag {tag:#018x} has bit 55 set alone: the peer puts the body kind one bit \
                  too low; kind 1 is bit 56"
-            ),
         );
     }
     if (tag >> 32) & 0x00FF_FFFF != 0 {
-        return ProtocolError::new(
+        return broken!(
             "D6",
-            format!("tag {tag:#018x} is no body's: bits 32 to 55 must be zero"),
+            "tag {tag:#018x} is no body's: bits 32 to 55 must be zero"
         );
     }
     let kind = tag >> KIND_SHIFT;
-    ProtocolError::new(
+    broken!(
         "D2",
-        format!("body tag {tag:#018x} has kind {kind}; only 0 and 1 are known"),
+        "body tag {tag:#018x} has kind {kind}; only 0 and 1 are known"
     )
 }
 

@@ -85,27 +85,25 @@ impl<B> Window<B> {
     /// The slot of a message, after a check of its number.
     fn index(&self, seq: u32, what: &str) -> Result<usize, ProtocolError> {
         let Some(ahead) = self.ahead(seq) else {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "M4",
-                format!("{what} of message {seq} after that message was complete"),
+                "{what} of message {seq} after that message was complete"
             ));
         };
         // Rules M5, M6.
         if let Some(end) = self.end
             && self.ahead(end).is_none_or(|end| ahead >= end)
         {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "M5",
-                format!("{what} of message {seq} in a stream that ends at {end}"),
+                "{what} of message {seq} in a stream that ends at {end}"
             ));
         }
         if ahead >= REACH {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "M6",
-                format!(
-                    "{what} of message {seq} while message {} is not complete: the peer runs ahead",
-                    self.base
-                ),
+                "{what} of message {seq} while message {} is not complete: the peer runs ahead",
+                self.base
             ));
         }
         Ok(ahead as usize)
@@ -132,12 +130,12 @@ impl<B> Window<B> {
             } else {
                 "is another schema"
             };
-            return Err(ProtocolError::new("M4", format!("message {seq} {what}")));
+            return Err(broken!("M4", "message {seq} {what}"));
         }
         if self.headers > 0 && self.header_bytes > WAITING_HEADER_BYTES {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "M6",
-                format!("more than {WAITING_HEADER_BYTES} bytes of headers wait for their bodies"),
+                "more than {WAITING_HEADER_BYTES} bytes of headers wait for their bodies"
             ));
         }
         let len = header.bytes().len() as u64;
@@ -145,10 +143,7 @@ impl<B> Window<B> {
             return Ok(false);
         };
         if slot.header.is_some() {
-            return Err(ProtocolError::new(
-                "M4",
-                format!("two headers of message {seq}"),
-            ));
+            return Err(broken!("M4", "two headers of message {seq}"));
         }
         if let Some(body) = &slot.body {
             matches(seq, &header, body)?;
@@ -173,17 +168,14 @@ impl<B> Window<B> {
             return Ok(());
         };
         if slot.body.is_some() {
-            return Err(ProtocolError::new(
-                "D1",
-                format!("two bodies of message {seq}"),
-            ));
+            return Err(broken!("D1", "two bodies of message {seq}"));
         }
         match &slot.header {
             Some(header) => matches(seq, header, &body)?,
             None if too_many => {
-                return Err(ProtocolError::new(
+                return Err(broken!(
                     "D5",
-                    format!("more than {most} bytes of bodies came before their headers"),
+                    "more than {most} bytes of bodies came before their headers"
                 ));
             }
             None => {}
@@ -200,33 +192,25 @@ impl<B> Window<B> {
     /// Notes the end of stream.
     pub(crate) fn put_end(&mut self, seq: u32) -> Result<(), ProtocolError> {
         if let Some(end) = self.end {
-            return Err(ProtocolError::new(
-                "M5",
-                format!("two ends of stream, at {end} and at {seq}"),
-            ));
+            return Err(broken!("M5", "two ends of stream, at {end} and at {seq}"));
         }
         // Rule M5: the number of the end follows the number of the last message.
         let ahead = self.ahead(seq).map(|ahead| ahead as usize);
         if ahead.is_none_or(|ahead| ahead < self.occupied()) {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "M5",
-                format!("end of stream at {seq}, before messages that have come"),
+                "end of stream at {seq}, before messages that have come"
             ));
         }
         if ahead.is_some_and(|ahead| ahead >= REACH as usize) {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "M6",
-                format!(
-                    "end of stream at {seq} while message {} is not complete",
-                    self.base
-                ),
+                "end of stream at {seq} while message {} is not complete",
+                self.base
             ));
         }
         if seq == self.base && !self.started {
-            return Err(ProtocolError::new(
-                "M4",
-                "end of stream in place of the schema",
-            ));
+            return Err(broken!("M4", "end of stream in place of the schema"));
         }
         self.end = Some(seq);
         Ok(())
@@ -335,38 +319,31 @@ impl<B> Window<B> {
 /// Checks a body against its header.
 fn matches<B>(seq: u32, header: &Header, body: &Arrived<B>) -> Result<(), ProtocolError> {
     if header.kind() == HeaderKind::Schema {
-        return Err(ProtocolError::new(
-            "D1",
-            format!("body of message {seq}, the schema"),
-        ));
+        return Err(broken!("D1", "body of message {seq}, the schema"));
     }
     match body {
-        Arrived::Packed { len, .. } if *len != header.body_len() => Err(ProtocolError::new(
+        Arrived::Packed { len, .. } if *len != header.body_len() => Err(broken!(
             "D3",
-            format!(
-                "packed body of message {seq} has {len} bytes, its header says {}",
-                header.body_len()
-            ),
+            "packed body of message {seq} has {len} bytes, its header says {}",
+            header.body_len()
         )),
         Arrived::Packed { .. } => Ok(()),
         // Rule A4: lent buffers are used in place, so the body cannot be compressed.
-        Arrived::List(_) if header.compressed() => Err(ProtocolError::new(
+        Arrived::List(_) if header.compressed() => Err(broken!(
             "A4",
-            format!("address list for message {seq}, which is compressed: send it packed"),
+            "address list for message {seq}, which is compressed: send it packed"
         )),
         Arrived::List(list) => {
             // Rule A1: one pair of equal length for each buffer. The total was checked before.
             let lengths = list.spans.iter().map(|span| span.length);
             if lengths.ne(header.buffers().map(|buffer| buffer.length)) {
-                return Err(ProtocolError::new(
+                return Err(broken!(
                     "A1",
-                    format!(
-                        "address list of message {seq}: {} buffers of {} bytes do not agree with \
+                    "address list of message {seq}: {} buffers of {} bytes do not agree with \
                          the {} of its header",
-                        list.spans.len(),
-                        list.total,
-                        header.buffers().len()
-                    ),
+                    list.spans.len(),
+                    list.total,
+                    header.buffers().len()
                 ));
             }
             Ok(())

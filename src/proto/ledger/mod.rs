@@ -174,9 +174,9 @@ impl<K> Ledger<K> {
         for seq in seqs {
             let (lent, others) = match self.numbered.take_back(Number { stream, seq: *seq }) {
                 Back::Unknown => {
-                    return Err(ProtocolError::new(
+                    return Err(broken!(
                         "F3",
-                        format!("return of the body of message {seq}, which is not lent"),
+                        "return of the body of message {seq}, which is not lent"
                     ));
                 }
                 Back::Incomplete => continue,
@@ -228,12 +228,10 @@ impl<K> Ledger<K> {
         }
         let missing = self.addresses.get(&address).map_or(0, SpanAddress::missing);
         let freed = message.iter().filter(|other| **other == address).count();
-        ProtocolError::new(
+        broken!(
             "F3",
-            format!(
-                "free of address {address:#x}, {freed} times, which is lent {missing} times: \
+            "free of address {address:#x}, {freed} times, which is lent {missing} times: \
                  nothing is freed"
-            ),
         )
     }
 

@@ -18,12 +18,10 @@ impl<B> Receiver<B> {
             .peer_mut(side)
             .is_some_and(|peer| peer.config.extension);
         if !extension {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "E1",
-                format!(
-                    "{} message from a server that was not asked by dipc_want",
-                    message.name()
-                ),
+                "{} message from a server that was not asked by dipc_want",
+                message.name()
             ));
         }
         match message {
@@ -39,12 +37,10 @@ impl<B> Receiver<B> {
                 }
                 Ok(())
             }
-            _ if self.is_server => Err(ProtocolError::new(
+            _ if self.is_server => Err(broken!(
                 "E3",
-                format!(
-                    "{} message from a client: only servers send it",
-                    message.name()
-                ),
+                "{} message from a client: only servers send it",
+                message.name()
             )),
             // Of the stream that this side sends (rule Q5).
             Control::Grant { .. } | Control::Result { .. } | Control::End { .. }
@@ -102,12 +98,10 @@ impl<B> Receiver<B> {
             // These belong to the connection too: the rest of the stream still comes.
             Control::GoAway | Control::Streams { .. } => Ok(()),
             // A client with a GPU handles READY before this state machine sees it.
-            Control::Ready { seq, .. } => Err(ProtocolError::new(
+            Control::Ready { seq, .. } => Err(broken!(
                 "E3",
-                format!(
-                    "READY message for message {seq}, and this client did not say that it reads \
+                "READY message for message {seq}, and this client did not say that it reads \
                      a GPU's memory"
-                ),
             )),
             Control::Cancel { .. }
             | Control::Grant { .. }
@@ -116,12 +110,10 @@ impl<B> Receiver<B> {
             | Control::Abort { .. }
             | Control::Credit { .. }
             | Control::RegionForgotten { .. }
-            | Control::Return { .. } => Err(ProtocolError::new(
+            | Control::Return { .. } => Err(broken!(
                 "E3",
-                format!(
-                    "{} message from a server that sends a stream",
-                    message.name()
-                ),
+                "{} message from a server that sends a stream",
+                message.name()
             )),
         }
     }
@@ -155,10 +147,7 @@ impl<B> Receiver<B> {
             None
         };
         if let Some(fault) = fault {
-            return Err(ProtocolError::new(
-                "E2",
-                format!("the server accepts {fault}"),
-            ));
+            return Err(broken!("E2", "the server accepts {fault}"));
         }
         peer.info = Some(info);
         self.answered(side, headers)?;
@@ -184,9 +173,9 @@ impl<B> Receiver<B> {
             return Ok(());
         }
         if self.config.request.features & FEATURE_HEADERS == 0 {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "Q1",
-                "the server answers with headers, which were not asked for",
+                "the server answers with headers, which were not asked for"
             ));
         }
         if side == Side::Metadata {

@@ -72,12 +72,13 @@ impl CreditCount {
         // A message without cost may follow the message that passed the limit, because the peer
         // need not wait for credit.
         if enforced && cost(header) != NOTHING && !nothing_outstanding && !within {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "E5",
-                format!(
-                    "the peer has sent {} batches, {} bytes and may send {}, {}",
-                    after.batches, after.bytes, limit.batches, limit.bytes
-                ),
+                "the peer has sent {} batches, {} bytes and may send {}, {}",
+                after.batches,
+                after.bytes,
+                limit.batches,
+                limit.bytes
             ));
         }
         self.arrived = after;
@@ -92,12 +93,11 @@ impl CreditCount {
     /// bodies, so it never counts less than this side.
     pub(super) fn arrived_packed(&mut self, len: u64, enforced: bool) -> Result<(), ProtocolError> {
         if enforced && len > 0 && self.held > 0 && self.held >= self.initial.bytes {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "E5",
-                format!(
-                    "the peer has sent {len} bytes more where {} wait, of a window of {}",
-                    self.held, self.initial.bytes
-                ),
+                "the peer has sent {len} bytes more where {} wait, of a window of {}",
+                self.held,
+                self.initial.bytes
             ));
         }
         self.held = self.held.saturating_add(len);

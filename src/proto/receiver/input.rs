@@ -192,10 +192,10 @@ impl<B> Receiver<B> {
             PrefixKind::Repeat => {
                 let last = self.last_header.clone().filter(|_| self.repeats());
                 let header = last.ok_or_else(|| {
-                    ProtocolError::new(
+                    broken!(
                         "M3",
                         "a metadata message repeats a header (kind 2), which was not agreed on, or \
-                         there is none before it",
+                         there is none before it"
                     )
                 })?;
                 self.header(prefix.seq, header)
@@ -236,9 +236,9 @@ impl<B> Receiver<B> {
             .info
             .is_some_and(|info| info.body_kinds & announced == 0)
         {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "E2",
-                format!("body of message {seq} is of a kind that its sender did not announce"),
+                "body of message {seq} is of a kind that its sender did not announce"
             ));
         }
         let arrived = match (kind, body) {
@@ -255,17 +255,17 @@ impl<B> Receiver<B> {
                     .tags;
                 // Rule U2: without free_data the client could not return lent memory.
                 if tags.free_data.is_none() {
-                    return Err(ProtocolError::new(
+                    return Err(broken!(
                         "U2",
-                        "address list from a server whose URI has no free_data",
+                        "address list from a server whose URI has no free_data"
                     ));
                 }
                 Arrived::List(AddressList::decode(bytes)?)
             }
             _ => {
-                return Err(ProtocolError::new(
+                return Err(broken!(
                     "D2",
-                    format!("body tag {tag:#018x} does not say what came with it"),
+                    "body tag {tag:#018x} does not say what came with it"
                 ));
             }
         };
@@ -274,10 +274,7 @@ impl<B> Receiver<B> {
                 self.abandon(seq, list.spans);
             }
             if self.early.len() > REACH as usize || self.early_spans > MOST_EARLY_SPANS {
-                return Err(ProtocolError::new(
-                    "E2",
-                    "bodies of a stream that was not accepted",
-                ));
+                return Err(broken!("E2", "bodies of a stream that was not accepted"));
             }
             return Ok(());
         }

@@ -58,9 +58,10 @@ impl<P, K> Sender<P, K> {
             SenderState::Asked | SenderState::Streaming | SenderState::Ending
         );
         if !runs {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "E4",
-                format!("{} message for no request of this client", message.name()),
+                "{} message for no request of this client",
+                message.name()
             ));
         }
         match message {
@@ -103,9 +104,9 @@ impl<P, K> Sender<P, K> {
                 if self.is_of_stream(*stream) {
                     let sent = self.batches_sent();
                     if *batches > sent {
-                        return Err(ProtocolError::new(
+                        return Err(broken!(
                             "Q4",
-                            format!("RESULT for {batches} batches, of which {sent} were sent"),
+                            "RESULT for {batches} batches, of which {sent} were sent"
                         ));
                     }
                     self.events.push_back(SenderEvent::Result {
@@ -122,16 +123,16 @@ impl<P, K> Sender<P, K> {
                 ..
             } => {
                 if self.state != SenderState::Ending || !self.is_of_stream(*stream) {
-                    return Err(ProtocolError::new(
+                    return Err(broken!(
                         "Q4",
-                        "END of a stream that this client has not ended",
+                        "END of a stream that this client has not ended"
                     ));
                 }
                 let sent = self.batches_sent();
                 if *batches != sent {
-                    return Err(ProtocolError::new(
+                    return Err(broken!(
                         "Q4",
-                        format!("END for {batches} batches, of which {sent} were sent"),
+                        "END for {batches} batches, of which {sent} were sent"
                     ));
                 }
                 self.last_word(SenderEvent::Finished {
@@ -167,13 +168,11 @@ impl<P, K> Sender<P, K> {
         // Rule E2: one answer, within the limits of the request.
         let unasked = info.features & !stream.features;
         if stream.window.is_some() || unasked != 0 || info.version > stream.version {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "E2",
-                format!(
-                    "the server grants a stream twice, with version {} or with features \
+                "the server grants a stream twice, with version {} or with features \
                      {unasked:#x} that this client did not name",
-                    info.version
-                ),
+                info.version
             ));
         }
         stream.window = Some(CreditWindow::new(grant.credit));

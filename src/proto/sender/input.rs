@@ -22,12 +22,10 @@ impl<P, K> Sender<P, K> {
                 self.request(role, extension, request, admitted)
             }),
             None if self.config.tags.is_free(tag) => self.take_back(bytes),
-            None => Err(ProtocolError::new(
+            None => Err(broken!(
                 "U1",
-                format!(
-                    "message with tag {tag}, which no URI of this server names: the client has a \
+                "message with tag {tag}, which no URI of this server names: the client has a \
                      wrong or an old URI"
-                ),
             )),
         };
         result.map_err(|error| self.close(error))
@@ -114,7 +112,7 @@ impl<P, K> Sender<P, K> {
                 SenderState::Ended => "on a connection that carries one stream only",
                 _ => "while one is served",
             };
-            return Err(ProtocolError::new("E4", format!("second request, {when}")));
+            return Err(broken!("E4", "second request, {when}"));
         }
         self.extension = extension;
         let window = extension.then(|| CreditWindow::new(request.credit));
@@ -166,12 +164,10 @@ impl<P, K> Sender<P, K> {
 
     fn control(&mut self, message: &Control) -> Result<(), ProtocolError> {
         if !self.extension && self.stream.is_some() {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "E1",
-                format!(
-                    "{} message from a client that did not ask by dipc_want",
-                    message.name()
-                ),
+                "{} message from a client that did not ask by dipc_want",
+                message.name()
             ));
         }
         match message {
@@ -195,10 +191,7 @@ impl<P, K> Sender<P, K> {
             false => ("client", "servers"),
         };
         let name = message.name();
-        ProtocolError::new(
-            "E3",
-            format!("{name} message from a {from}: only {senders} send it"),
-        )
+        broken!("E3", "{name} message from a {from}: only {senders} send it")
     }
 
     /// Ignores a CANCEL of a stream that has ended.

@@ -137,12 +137,13 @@ impl CreditWindow {
     pub(super) fn update(&mut self, credit: Credit) -> Result<(), ProtocolError> {
         // Rule E5: totals never fall.
         if credit.batches < self.credit.batches || credit.bytes < self.credit.bytes {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "E5",
-                format!(
-                    "credit falls from {} batches, {} bytes to {}, {}: it counts totals",
-                    self.credit.batches, self.credit.bytes, credit.batches, credit.bytes
-                ),
+                "credit falls from {} batches, {} bytes to {}, {}: it counts totals",
+                self.credit.batches,
+                self.credit.bytes,
+                credit.batches,
+                credit.bytes
             ));
         }
         self.credit = credit;

@@ -202,9 +202,9 @@ impl<P, K, B> Session<P, K, B> {
                 self.role = SessionRole::Client { is_dismissed: true };
                 Ok(())
             }
-            StreamLimit::One | StreamLimit::Many(_) => Err(ProtocolError::new(
+            StreamLimit::One | StreamLimit::Many(_) => Err(broken!(
                 "S1",
-                "STREAMS message that this client did not ask for",
+                "STREAMS message that this client did not ask for"
             )),
         }
     }

@@ -44,9 +44,9 @@ impl Regions {
     fn forget(&mut self, id: u16) -> Result<(), ProtocolError> {
         // Rule E3: the message acknowledges REGION_GONE and nothing else.
         if self.0.get(&id) != Some(&Told::Gone) {
-            return Err(ProtocolError::new(
+            return Err(broken!(
                 "E3",
-                format!("acknowledgement that region {id} is gone, which it is not"),
+                "acknowledgement that region {id} is gone, which it is not"
             ));
         }
         self.0.remove(&id);

@@ -166,11 +166,11 @@ impl<P, K, B> Streams<P, K, B> {
             return Ok(Some(&mut self.first));
         }
         if number > self.highest && !self.may_overtake() {
-            let text = format!(
-                "message of stream {number}: the highest number is {}",
-                self.highest
-            );
-            return Err(ProtocolError::new("S7", text));
+            let highest = self.highest;
+            return Err(broken!(
+                "S7",
+                "message of stream {number}: the highest number is {highest}"
+            ));
         }
         if number > self.highest && !self.others.contains_key(&number) {
             self.insert(number, Standing::Early { cancelled: None });
@@ -234,11 +234,11 @@ impl<P, K, B> Streams<P, K, B> {
             _ => is_many && number > self.highest,
         };
         if !ascends {
-            let text = format!(
-                "request of stream {number} after that of stream {}",
-                self.highest
-            );
-            return Err(ProtocolError::new("S2", text));
+            let highest = self.highest;
+            return Err(broken!(
+                "S2",
+                "request of stream {number} after that of stream {highest}"
+            ));
         }
         self.highest = self.highest.max(number);
         if number == 0 {
@@ -275,11 +275,11 @@ impl<P, K, B> Streams<P, K, B> {
         if self.running <= most_unended(limit) {
             return Ok(());
         }
-        let text = format!(
+        Err(broken!(
+            "S4",
             "the client has {} streams that have not ended, where the server takes {limit}",
             self.running
-        );
-        Err(ProtocolError::new("S4", text))
+        ))
     }
 
     fn running_with_first(&self) -> u32 {
