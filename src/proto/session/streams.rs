@@ -51,6 +51,8 @@ pub(super) struct Streams<P, K, B> {
     pub(super) is_ordered: bool,
     /// The schema of the stream of `others` that has ended last.
     last_schema: Option<Header>,
+    /// A stream that was forgotten came in here.
+    has_come: bool,
 }
 
 /// A stream with a number other than 0.
@@ -94,6 +96,7 @@ impl<P, K, B> Streams<P, K, B> {
             config,
             is_ordered,
             last_schema: None,
+            has_come: false,
         }
     }
 
@@ -144,13 +147,15 @@ impl<P, K, B> Streams<P, K, B> {
         self.others.is_empty() && first.is_over() && first.lent_outstanding() == 0
     }
 
-    /// Whether the peer may announce its memory: streams come in here, or have come.
     pub(super) fn is_receiving(&self) -> bool {
         self.first.is_receiving() || self.others.values().any(|it| it.stream.is_receiving())
     }
 
+    /// Whether the peer may announce its memory: streams come in here, or have come.
     pub(super) fn has_come(&self) -> bool {
-        self.first.has_come() || self.others.values().any(|it| it.stream.has_come())
+        self.has_come
+            || self.first.has_come()
+            || self.others.values().any(|it| it.stream.has_come())
     }
 
     /// The stream that a message of this number belongs to. `None`: that stream has ended.
@@ -427,9 +432,11 @@ impl<P, K, B> Streams<P, K, B> {
         let is_needed = numbered.stream.has_output() || numbered.stream.lent_outstanding() > 0;
         if numbered.standing == Standing::Lent && !is_needed {
             self.asked(number);
-            let ended = self.others.remove(&number);
-            let schema = ended.and_then(|it| it.stream.last_schema);
-            self.last_schema = schema.or(self.last_schema.take());
+            if let Some(ended) = self.others.remove(&number) {
+                // The peer's memory outlives its streams: its last word of it may come later.
+                self.has_come |= ended.stream.has_come();
+                self.last_schema = ended.stream.last_schema.or(self.last_schema.take());
+            }
         }
     }
 

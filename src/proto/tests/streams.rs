@@ -325,6 +325,36 @@ fn memory_of_a_stream_outlives_the_stream() {
     assert!(session.stream(1).is_none());
 }
 
+/// Rule E3: regions belong to the connection, so the server hears of them behind the end of the
+/// only stream that has come in.
+#[test]
+fn regions_outlive_the_stream_that_named_them() {
+    for is_ordered in [false, true] {
+        let mut session = server(2, is_ordered);
+        let gone = Control::RegionGone { id: 7 };
+        assert_eq!(
+            say(&mut session, 0, &gone).unwrap_err().rule(),
+            Some("E3"),
+            "nothing has come in"
+        );
+        let mut session = server(2, is_ordered);
+        ask(&mut session, 1, Verb::Put).unwrap();
+        assert_eq!(requested(&mut session), [1]);
+        let stream = session.stream_mut(1).unwrap();
+        stream.await_decision();
+        stream.sender().refuse(-5, "no").unwrap();
+        stream.end_receiving();
+        session.release(1);
+        all_sent(&mut session);
+        assert!(events(&mut session).is_empty());
+        assert!(session.stream(1).is_none());
+        assert!(matches!(
+            say(&mut session, 0, &gone).unwrap(),
+            Handled::Memory(_)
+        ));
+    }
+}
+
 /// Rule F4: the end of the connection gives back the lends of all streams, and each stream fails.
 #[test]
 fn the_end_of_the_connection_ends_each_stream() {
