@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::driver::figures::sums;
+
 /// Buckets of a histogram.
 pub const BUCKETS: usize = 130;
 
@@ -79,15 +81,11 @@ pub struct HistogramSums {
     pub buckets: [u64; BUCKETS],
 }
 
-impl Default for HistogramSums {
-    fn default() -> Self {
-        Self {
-            count: 0,
-            sum: 0,
-            buckets: [0; BUCKETS],
-        }
-    }
-}
+sums!(HistogramSums {
+    count,
+    sum,
+    buckets
+});
 
 impl HistogramSums {
     /// Adds what came for another histogram.
@@ -99,20 +97,12 @@ impl HistogramSums {
             self.count += came;
         }
     }
-
-    /// Adds the sums of another histogram.
-    pub fn add_sums(&mut self, other: &Self) {
-        self.sum = self.sum.wrapping_add(other.sum);
-        self.count += other.count;
-        for (sum, bucket) in self.buckets.iter_mut().zip(&other.buckets) {
-            *sum += bucket;
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::figures::Sum as _;
 
     /// Promise: bounds rise, and each value is counted by the first bucket whose bound it does not
     /// exceed.

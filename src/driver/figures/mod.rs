@@ -57,11 +57,62 @@ impl ByStatus {
 
     /// Adds the counts to `sums`.
     pub fn add_to(&self, sums: &mut [u64; STATUSES]) {
-        for (sum, count) in sums.iter_mut().zip(&self.0) {
-            *sum += count.load(Relaxed);
+        add_counts(&self.0, sums);
+    }
+}
+
+fn add_counts(counts: &[AtomicU64], sums: &mut [u64]) {
+    for (sum, count) in sums.iter_mut().zip(counts) {
+        *sum += count.load(Relaxed);
+    }
+}
+
+/// What adds up.
+pub(crate) trait Sum {
+    /// The sum of nothing.
+    const NONE: Self;
+
+    fn add_sums(&mut self, other: &Self);
+}
+
+impl Sum for u64 {
+    const NONE: Self = 0;
+
+    // The sum of a histogram may wrap around; no other does.
+    fn add_sums(&mut self, other: &Self) {
+        *self = self.wrapping_add(*other);
+    }
+}
+
+impl<const N: usize> Sum for [u64; N] {
+    const NONE: Self = [0; N];
+
+    fn add_sums(&mut self, other: &Self) {
+        for (sum, other) in self.iter_mut().zip(other) {
+            sum.add_sums(other);
         }
     }
 }
+
+/// A struct adds up field by field.
+macro_rules! sums {
+    ($name:ident { $($field:ident),* $(,)? }) => {
+        impl $crate::driver::figures::Sum for $name {
+            const NONE: Self = Self { $($field: $crate::driver::figures::Sum::NONE),* };
+
+            fn add_sums(&mut self, other: &Self) {
+                $($crate::driver::figures::Sum::add_sums(&mut self.$field, &other.$field);)*
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                $crate::driver::figures::Sum::NONE
+            }
+        }
+    };
+}
+pub(crate) use sums;
 
 /// Counters of streams with one label, or of one stream that a client sends.
 #[derive(Debug, Default)]
@@ -170,29 +221,25 @@ pub struct StreamSums {
     pub request_bytes: HistogramSums,
 }
 
-impl Default for StreamSums {
-    fn default() -> Self {
-        Self {
-            batches: 0,
-            rows: 0,
-            rows_read: 0,
-            bytes_lent: 0,
-            bytes_copied: 0,
-            bytes_sent: 0,
-            bytes_copied_on_device: 0,
-            bytes_staged: 0,
-            batches_received: 0,
-            rows_received: 0,
-            bytes_received: 0,
-            requests: [0; VERBS],
-            finished: 0,
-            failed: [0; STATUSES],
-            first_batch: HistogramSums::default(),
-            hand_over: HistogramSums::default(),
-            request_bytes: HistogramSums::default(),
-        }
-    }
-}
+sums!(StreamSums {
+    batches,
+    rows,
+    rows_read,
+    bytes_lent,
+    bytes_copied,
+    bytes_sent,
+    bytes_copied_on_device,
+    bytes_staged,
+    batches_received,
+    rows_received,
+    bytes_received,
+    requests,
+    finished,
+    failed,
+    first_batch,
+    hand_over,
+    request_bytes
+});
 
 impl StreamSums {
     /// Requests of this verb that were begun.
@@ -216,39 +263,12 @@ impl StreamSums {
         self.batches_received += served.batches_received.load(Relaxed);
         self.rows_received += served.rows_received.load(Relaxed);
         self.bytes_received += served.bytes_received.load(Relaxed);
-        for (sum, count) in self.requests.iter_mut().zip(&served.requests) {
-            *sum += count.load(Relaxed);
-        }
+        add_counts(&served.requests, &mut self.requests);
         self.finished += served.finished.load(Relaxed);
         served.failed.add_to(&mut self.failed);
         self.first_batch.add(&served.first_batch);
         self.hand_over.add(&served.hand_over);
         self.request_bytes.add(&served.request_bytes);
-    }
-
-    /// Adds other sums.
-    pub fn add_sums(&mut self, other: &Self) {
-        self.batches += other.batches;
-        self.rows += other.rows;
-        self.rows_read += other.rows_read;
-        self.bytes_lent += other.bytes_lent;
-        self.bytes_copied += other.bytes_copied;
-        self.bytes_sent += other.bytes_sent;
-        self.bytes_copied_on_device += other.bytes_copied_on_device;
-        self.bytes_staged += other.bytes_staged;
-        self.batches_received += other.batches_received;
-        self.rows_received += other.rows_received;
-        self.bytes_received += other.bytes_received;
-        for (sum, count) in self.requests.iter_mut().zip(&other.requests) {
-            *sum += count;
-        }
-        self.finished += other.finished;
-        for (sum, count) in self.failed.iter_mut().zip(&other.failed) {
-            *sum += count;
-        }
-        self.first_batch.add_sums(&other.first_batch);
-        self.hand_over.add_sums(&other.hand_over);
-        self.request_bytes.add_sums(&other.request_bytes);
     }
 }
 

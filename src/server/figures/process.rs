@@ -6,6 +6,7 @@ use std::sync::Weak;
 use parking_lot::Mutex;
 
 use super::stats::ServerStats;
+use crate::driver::figures::Sum as _;
 use crate::fork::PerProcess;
 
 /// A server that has figures.
@@ -37,7 +38,7 @@ pub fn retire(server: &impl Measured) {
         // What exists now, and goes with the server.
         (stats.connections, stats.streams_active) = (0, 0);
         (stats.lent_outstanding, stats.region_bytes) = (0, 0);
-        servers.gone.add(&stats);
+        servers.gone.add_sums(&stats);
     }
 }
 
@@ -47,7 +48,7 @@ pub fn process_stats() -> ServerStats {
     let mut sums = servers.gone;
     // `retire` waits for the lock, so that none of these is the last reference.
     for server in servers.running.iter().filter_map(Weak::upgrade) {
-        sums.add(&server.stats());
+        sums.add_sums(&server.stats());
     }
     sums
 }

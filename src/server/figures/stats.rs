@@ -1,6 +1,6 @@
 //! The figures of a server, as its host gets them.
 
-use crate::driver::figures::{STATUSES, StreamSums};
+use crate::driver::figures::{STATUSES, StreamSums, sums};
 
 /// Figures of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,49 +41,21 @@ pub struct ServerStats {
     pub streams: StreamSums,
 }
 
-impl Default for ServerStats {
-    fn default() -> Self {
-        Self {
-            connections: 0,
-            streams_active: 0,
-            streams_served: 0,
-            batches: 0,
-            bytes_lent: 0,
-            bytes_copied: 0,
-            bytes_sent: 0,
-            bytes_copied_on_device: 0,
-            bytes_staged: 0,
-            lent_outstanding: 0,
-            region_bytes: 0,
-            connections_opened: 0,
-            connections_closed: 0,
-            connections_refused: 0,
-            refused: [0; STATUSES],
-            streams: StreamSums::default(),
-        }
-    }
-}
-
-impl ServerStats {
-    /// Adds the figures of another server.
-    pub(super) fn add(&mut self, more: &Self) {
-        self.connections += more.connections;
-        self.streams_active += more.streams_active;
-        self.streams_served += more.streams_served;
-        self.batches += more.batches;
-        self.bytes_lent += more.bytes_lent;
-        self.bytes_copied += more.bytes_copied;
-        self.bytes_sent += more.bytes_sent;
-        self.bytes_copied_on_device += more.bytes_copied_on_device;
-        self.bytes_staged += more.bytes_staged;
-        self.lent_outstanding += more.lent_outstanding;
-        self.region_bytes += more.region_bytes;
-        self.connections_opened += more.connections_opened;
-        self.connections_closed += more.connections_closed;
-        self.connections_refused += more.connections_refused;
-        for (sum, count) in self.refused.iter_mut().zip(&more.refused) {
-            *sum += count;
-        }
-        self.streams.add_sums(&more.streams);
-    }
-}
+sums!(ServerStats {
+    connections,
+    streams_active,
+    streams_served,
+    batches,
+    bytes_lent,
+    bytes_copied,
+    bytes_sent,
+    bytes_copied_on_device,
+    bytes_staged,
+    lent_outstanding,
+    region_bytes,
+    connections_opened,
+    connections_closed,
+    connections_refused,
+    refused,
+    streams
+});
