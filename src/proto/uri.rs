@@ -225,28 +225,7 @@ pub(crate) fn escape_zone(address: &str) -> Cow<'_, str> {
     }
 }
 
-/// How the URIs of a scheme write the address (rule U1).
-#[derive(Clone, Copy)]
-enum AddressForm {
-    /// `/path` or `@name`.
-    PathOrName,
-    /// `//host:port`.
-    HostAndPort,
-    /// Unchanged, for the transport that knows the scheme.
-    Any,
-}
-
-impl AddressForm {
-    fn of(scheme: &str) -> Self {
-        match scheme {
-            "shm" => Self::PathOrName,
-            "tcp" | "tls" | "ucx" => Self::HostAndPort,
-            _ => Self::Any,
-        }
-    }
-}
-
-/// The address part of a URI.
+/// The address part of a URI. The scheme says what form it has (rule U1).
 fn address(text: &str, url: &url::Url) -> Result<String, Error> {
     if !url.username().is_empty() || url.password().is_some() {
         return Err(invalid(format!(
@@ -261,19 +240,19 @@ fn address(text: &str, url: &url::Url) -> Result<String, Error> {
             "the path of `{text}` has a control character"
         )));
     }
-    let form = AddressForm::of(url.scheme());
-    match (form, url.host_str().filter(|host| !host.is_empty())) {
-        (AddressForm::PathOrName, Some(_)) => Err(invalid(format!(
+    let host = url.host_str().filter(|host| !host.is_empty());
+    match (url.scheme(), host) {
+        ("shm", Some(_)) => Err(invalid(format!(
             "`{text}` names a host: shm stays on one; write `shm:/path` with one slash"
         ))),
-        (AddressForm::PathOrName, None) => match path.as_bytes() {
+        ("shm", None) => match path.as_bytes() {
             [b'@', _, ..] | [b'/', _, ..] => Ok(path.into_owned()),
             _ => Err(invalid(format!(
                 "`{text}` has no usable address: write an absolute path, as in `shm:/run/demo`, or \
                  an abstract name, as in `shm:@demo`"
             ))),
         },
-        (AddressForm::HostAndPort, host) => match (host, url.port(), &*path) {
+        ("tcp" | "tls" | "ucx", host) => match (host, url.port(), &*path) {
             (Some(host), Some(port), "" | "/") => Ok(format!("{host}:{port}")),
             (Some(_), Some(_), _) => Err(invalid(format!(
                 "`{text}` has a path: write `{}://host:port`",
@@ -284,15 +263,16 @@ fn address(text: &str, url: &url::Url) -> Result<String, Error> {
                 url.scheme()
             ))),
         },
-        (AddressForm::Any, Some(host)) => match url.port() {
+        // A transport that knows the scheme reads all others.
+        (_, Some(host)) => match url.port() {
             Some(port) => Ok(format!("{host}:{port}{path}")),
             None => Ok(format!("{host}{path}")),
         },
-        (AddressForm::Any, None) if is_host_and_port(&path) => Err(invalid(format!(
+        (_, None) if is_host_and_port(&path) => Err(invalid(format!(
             "`{text}` lacks the slashes before its host: write `{}://host:port`",
             url.scheme()
         ))),
-        (AddressForm::Any, None) => Ok(path.into_owned()),
+        (_, None) => Ok(path.into_owned()),
     }
 }
 
@@ -302,18 +282,6 @@ fn is_host_and_port(address: &str) -> bool {
         !host.is_empty() && !host.contains(['/', '@']) && port.parse::<u16>().is_ok()
     })
 }
-
-/// Names of the [`Parameters`].
-const KNOWN: [&str; 8] = [
-    "want_data",
-    "free_data",
-    "remote_handle",
-    "dipc",
-    "dipc_want",
-    "dipc_role",
-    "dipc_ucx",
-    "dipc_host",
-];
 
 /// The parameters that the protocol knows. Each occurs at most once.
 #[derive(Default)]
@@ -333,16 +301,14 @@ impl Parameters {
         let mut all = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            // Rule U1: unknown parameters are ignored, with any value.
-            if !KNOWN.contains(&name) {
-                continue;
-            }
             let malformed =
                 |remedy: &str| invalid(format!("parameter {name} is malformed: {remedy}"));
-            let value = percent_decode_str(value)
-                .decode_utf8()
-                .map_err(|_| malformed("it is not UTF-8 once unescaped"))?;
+            let value = || {
+                let value = percent_decode_str(value).decode_utf8();
+                value.map_err(|_| malformed("it is not UTF-8 once unescaped"))
+            };
             let number = || {
+                let value = value()?;
                 let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
                 let parsed = if digits {
                     u64::from_str(&value).ok()
@@ -357,29 +323,33 @@ impl Parameters {
                 "dipc" => all.dipc.replace(number()?).is_none(),
                 "dipc_want" => all.dipc_want.replace(number()?).is_none(),
                 "remote_handle" => {
-                    let handle = base64(&value).ok_or_else(|| malformed("it is base64"))?;
+                    let handle = base64(&value()?).ok_or_else(|| malformed("it is base64"))?;
                     all.remote_handle.replace(handle).is_none()
                 }
                 "dipc_role" => {
+                    let value = value()?;
                     let role = [Role::Both, Role::Metadata, Role::Data]
                         .into_iter()
                         .find(|role| role.as_str() == value)
                         .ok_or_else(|| malformed("it is both, metadata or data"))?;
                     all.dipc_role.replace(role).is_none()
                 }
-                "dipc_ucx" => {
+                "dipc_ucx" | "dipc_host" => {
+                    let (place, remedy) = match name {
+                        "dipc_ucx" => (&mut all.dipc_ucx, "it is a version, as in 1.13.1"),
+                        _ => (
+                            &mut all.dipc_host,
+                            "copy the whole URI that the server printed",
+                        ),
+                    };
+                    let value = value()?;
                     if value.is_empty() || value.chars().any(char::is_control) {
-                        return Err(malformed("it is a version, as in 1.13.1"));
+                        return Err(malformed(remedy));
                     }
-                    all.dipc_ucx.replace(value.into_owned()).is_none()
+                    place.replace(value.into_owned()).is_none()
                 }
-                "dipc_host" => {
-                    if value.is_empty() || value.chars().any(char::is_control) {
-                        return Err(malformed("copy the whole URI that the server printed"));
-                    }
-                    all.dipc_host.replace(value.into_owned()).is_none()
-                }
-                _ => true,
+                // Rule U1: unknown parameters are ignored, with any value.
+                _ => continue,
             };
             if !first {
                 return Err(invalid(format!(
@@ -448,15 +418,9 @@ impl Parameters {
 
 /// Rule U2: base64 in either alphabet, with or without padding.
 fn base64(value: &str) -> Option<Vec<u8>> {
-    let url_safe: String = value
-        .chars()
-        .map(|c| match c {
-            '+' => '-',
-            '/' => '_',
-            c => c,
-        })
-        .collect();
-    BASE64.decode(url_safe).ok()
+    BASE64
+        .decode(value.replace('+', "-").replace('/', "_"))
+        .ok()
 }
 
 impl FromStr for Uri {
