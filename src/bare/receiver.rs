@@ -11,9 +11,9 @@ use crate::client::NextBatch;
 use crate::device::{HostBuffer, Target};
 use crate::error::{Error, Result};
 use crate::proto::{
-    BodiesWork, Body, BodyKind, Control, ExpectedBody, Handled, HeaderKind, Headers, InMessage,
-    IncomingStream, Message, PeerMemory, Receiver, ReceiverConfig, ReceiverState, Return,
-    SenderConfig, Session, SessionEvent, Side, StreamMessage, Timestamp, parse_body_tag,
+    BodiesWork, Body, BodyKind, ExpectedBody, Handled, HeaderKind, Headers, InMessage,
+    IncomingStream, Message, Receiver, ReceiverConfig, ReceiverState, Return, SenderConfig,
+    Session, SessionEvent, Side, StreamMessage, Timestamp, parse_body_tag,
 };
 
 /// One end of a connection that sends no stream.
@@ -284,21 +284,16 @@ impl BareReceiver {
                 .first_mut()
                 .handle_bodies(now, messages, None)?;
         }
-        let memory = match handled {
+        let control = match handled {
             Handled::Done => return Ok(()),
             Handled::Expect(expected) => {
                 self.expected.push_back(expected);
                 return Ok(());
             }
-            Handled::Memory(memory) => memory,
+            // The host maps memory by `add_memory`. The stream knows what may come, and answers.
+            Handled::Memory(control) => control,
         };
-        // The host maps memory by `add_memory`. The stream knows what may come, and answers.
-        let control = match memory {
-            PeerMemory::Region { id, handle } => Control::Region { id, handle },
-            PeerMemory::RegionGone { id } => Control::RegionGone { id },
-            PeerMemory::Ready { seq, event, handle } => Control::Ready { seq, event, handle },
-        };
-        let message = StreamMessage::<&[u8], _>::Control(Box::new(control));
+        let message = StreamMessage::<&[u8], _>::Control(control);
         if let Some(stream) = self.session.first_mut().incoming_mut() {
             stream.deliver(now, side, message);
         }

@@ -66,8 +66,8 @@ pub use selection::{MAX_SELECTION_BYTES, MOST_COLUMNS, Selection};
 pub(crate) use sender::is_answer;
 pub use sender::{OutBody, Sender, SenderConfig, SenderEvent, SenderState, Transmit, WindowRoom};
 pub use session::{
-    ArrivedRequest, BodiesWork, Handled, HostResult, InMessage, IncomingStream, PeerMemory,
-    PutProgress, PutStage, QuietTimes, Rest, Session, SessionEvent, SessionStream, StreamMessage,
+    ArrivedRequest, BodiesWork, Handled, HostResult, InMessage, IncomingStream, PutProgress,
+    PutStage, QuietTimes, Rest, Session, SessionEvent, SessionStream, StreamMessage,
 };
 pub use tag::{BodyKind, Role, RoleTags, Tags, body_of_tag, body_tag, parse_body_tag};
 pub use time::Timestamp;

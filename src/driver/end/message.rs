@@ -9,7 +9,7 @@ use crate::driver::packed::PackedBody;
 use crate::driver::telling;
 use crate::error::{Error, Result, Status};
 use crate::lines::Lines;
-use crate::proto::{BodiesWork, Handled, InMessage, PeerMemory, Timestamp, Transmit};
+use crate::proto::{BodiesWork, Control, Handled, InMessage, Timestamp, Transmit};
 use crate::transport::{Incoming, MemoryOwner, Outgoing, Payload, PeerRegions};
 
 /// A packed body on its way to a transport.
@@ -71,24 +71,25 @@ impl End {
                 self.connection.post_body(number, expected);
                 Ok(())
             }
-            Handled::Memory(memory) => self.learn(memory, fd, effects),
+            Handled::Memory(control) => self.learn(*control, fd, effects),
             Handled::Done => Ok(()),
         }
     }
 
     fn learn(
         &mut self,
-        memory: PeerMemory,
+        control: Control,
         fd: Option<OwnedFd>,
         effects: &mut EndEffects,
     ) -> Result<()> {
-        match memory {
-            PeerMemory::Region { id, handle } => {
+        match control {
+            Control::Region { id, handle } => {
                 let map = |regions: &mut dyn PeerRegions| regions.map(id, &handle, fd);
                 self.connection.with_regions(map)
             }
-            PeerMemory::RegionGone { id } => self.unmap(id, effects),
-            PeerMemory::Ready { seq, event, handle } => self.connection.order(seq, event, &handle),
+            Control::RegionGone { id } => self.unmap(id, effects),
+            Control::Ready { seq, event, handle } => self.connection.order(seq, event, &handle),
+            _ => Ok(()),
         }
     }
 

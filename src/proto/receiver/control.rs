@@ -83,15 +83,9 @@ impl<B> Receiver<B> {
                 }
                 Ok(())
             }
-            // Regions belong to the connection, so they count whatever the state of the stream.
-            Control::Region { id, handle } => {
-                self.events
-                    .push_back(ReceiverEvent::Region { side, id, handle });
-                Ok(())
-            }
+            // Regions belong to the connection, which hears of them before the stream does.
+            Control::Region { .. } => Ok(()),
             Control::RegionGone { id } => {
-                self.events
-                    .push_back(ReceiverEvent::RegionGone { side, id });
                 self.control_out(side, Control::RegionForgotten { id }.encode());
                 Ok(())
             }

@@ -178,23 +178,6 @@ pub enum ReceiverEvent {
     Schema(Header),
     /// A header has come before its body: post receives for the body (rule D8).
     Expect(ExpectedBody),
-    /// The server announces a region: map it.
-    Region {
-        /// The connection.
-        side: Side,
-        /// Number of the region.
-        id: u16,
-        /// Data that the transport needs.
-        handle: Vec<u8>,
-    },
-    /// The server has retired a region: unmap it. [`poll_transmit`](super::Receiver::poll_transmit)
-    /// already has the acknowledgement.
-    RegionGone {
-        /// The connection.
-        side: Side,
-        /// Number of the region.
-        id: u16,
-    },
 }
 
 /// State of a [`Receiver`](super::Receiver).

@@ -194,8 +194,6 @@ impl<B> IncomingStream<B> {
                 ReceiverEvent::Expect(expected) => {
                     self.of_bodies.push_back(BodiesWork::Expect(expected));
                 }
-                // Regions belong to the connection, which has dealt with them.
-                ReceiverEvent::Region { .. } | ReceiverEvent::RegionGone { .. } => {}
             }
         }
         let abandoned = self.receiver.abandoned();

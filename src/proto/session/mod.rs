@@ -18,6 +18,7 @@ mod streams;
 mod timing;
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -98,34 +99,8 @@ pub enum Handled {
     Done,
     /// Post receives for a body of its stream (rule D8).
     Expect(ExpectedBody),
-    /// It tells of memory of the peer's.
-    Memory(PeerMemory),
-}
-
-/// What a peer tells of memory that it lends.
-#[derive(Debug, PartialEq, Eq)]
-pub enum PeerMemory {
-    /// Map a region.
-    Region {
-        /// Number of the region.
-        id: u16,
-        /// Data that the transport needs.
-        handle: Vec<u8>,
-    },
-    /// Unmap a region, and say so.
-    RegionGone {
-        /// Number of the region.
-        id: u16,
-    },
-    /// Read the body of a message only after an event of a GPU.
-    Ready {
-        /// Number of the message.
-        seq: u32,
-        /// Number of the event.
-        event: u16,
-        /// What opens the event; empty if it was told before.
-        handle: Vec<u8>,
-    },
+    /// REGION, REGION_GONE or READY: it tells of memory of the peer's.
+    Memory(Box<Control>),
 }
 
 /// A request that arrived.
@@ -171,14 +146,6 @@ pub enum SessionEvent<K> {
     LeftOver,
     /// The peer has been silent for this time about a stream that its consumer has left.
     Silent(Duration),
-}
-
-/// Where a control message belongs.
-enum Routed {
-    /// It is dealt with, but for this.
-    Here(Handled),
-    /// To a stream.
-    Stream(Control),
 }
 
 impl<P, K, B> Session<P, K, B> {
@@ -260,8 +227,8 @@ impl<P, K, B> Session<P, K, B> {
                     Ok(Some(control)) => control,
                 };
                 let control = match self.handle_control(control)? {
-                    Routed::Here(handled) => return Ok(handled),
-                    Routed::Stream(control) => control,
+                    ControlFlow::Break(handled) => return Ok(handled),
+                    ControlFlow::Continue(control) => control,
                 };
                 if self.streams.keep_early_cancel(number, &control)? {
                     return Ok(Handled::Done);
@@ -326,17 +293,14 @@ impl<P, K, B> Session<P, K, B> {
         }
     }
 
-    /// Takes a control message that is about the connection.
-    fn handle_control(&mut self, control: Control) -> Result<Routed> {
-        Ok(Routed::Here(match control {
-            Control::Region { id, handle } if self.streams.has_come() => {
-                Handled::Memory(PeerMemory::Region { id, handle })
+    /// Takes a control message that is about the connection. Hands on those about a stream.
+    fn handle_control(&mut self, control: Control) -> Result<ControlFlow<Handled, Control>> {
+        Ok(ControlFlow::Break(match control {
+            Control::Region { .. } | Control::RegionGone { .. } if self.streams.has_come() => {
+                Handled::Memory(Box::new(control))
             }
-            Control::RegionGone { id } if self.streams.has_come() => {
-                Handled::Memory(PeerMemory::RegionGone { id })
-            }
-            Control::Ready { seq, event, handle } if self.streams.is_receiving() => {
-                Handled::Memory(PeerMemory::Ready { seq, event, handle })
+            Control::Ready { .. } if self.streams.is_receiving() => {
+                Handled::Memory(Box::new(control))
             }
             Control::RegionForgotten { id } if self.is_heard() => {
                 self.region_forgotten(id)?;
@@ -351,9 +315,9 @@ impl<P, K, B> Session<P, K, B> {
                     *is_dismissed = true;
                     Handled::Done
                 }
-                SessionRole::Server(_) => return Ok(Routed::Stream(control)),
+                SessionRole::Server(_) => return Ok(ControlFlow::Continue(control)),
             },
-            control => return Ok(Routed::Stream(control)),
+            control => return Ok(ControlFlow::Continue(control)),
         }))
     }
 

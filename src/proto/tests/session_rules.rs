@@ -200,8 +200,9 @@ fn addresses_come_back_as_often_as_they_were_lent() {
 fn a_retired_connection_serves_its_arrays() {
     let mut session = reading();
     session.first_mut().retire();
-    let gone = control(&mut session, &Control::RegionGone { id: 7 }).unwrap();
-    assert_eq!(gone, Handled::Memory(PeerMemory::RegionGone { id: 7 }));
+    let gone = Control::RegionGone { id: 7 };
+    let handled = control(&mut session, &gone).unwrap();
+    assert_eq!(handled, Handled::Memory(Box::new(gone)));
     assert!(!session.nothing_came(None).unwrap());
 }
 
