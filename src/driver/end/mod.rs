@@ -132,47 +132,13 @@ pub struct End {
     kept: Kept,
 }
 
-/// Messages that wait to be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unread {
-    /// The descriptor tells of them.
-    Signalled,
-    /// The last read ended before the transport was empty: messages may be left, and no event tells
-    /// of them.
-    Left,
-    /// The transport polls for some, and no event tells of them: see [`Connection::wake`].
-    Polled,
-    /// Both.
-    PolledAndLeft,
-}
-
-impl Unread {
-    fn is_left(self) -> bool {
-        matches!(self, Self::Left | Self::PolledAndLeft)
-    }
-
-    fn is_polled(self) -> bool {
-        matches!(self, Self::Polled | Self::PolledAndLeft)
-    }
-
-    /// The same, with the last read ended so.
-    fn with_left(self, is_left: bool) -> Self {
-        Self::of(self.is_polled(), is_left)
-    }
-
-    /// The same, with the transport at work so.
-    fn with_polled(self, is_polled: bool) -> Self {
-        Self::of(is_polled, self.is_left())
-    }
-
-    fn of(is_polled: bool, is_left: bool) -> Self {
-        match (is_polled, is_left) {
-            (false, false) => Self::Signalled,
-            (false, true) => Self::Left,
-            (true, false) => Self::Polled,
-            (true, true) => Self::PolledAndLeft,
-        }
-    }
+/// Messages that wait to be read, and of which no event tells.
+#[derive(Debug, Default)]
+struct Unread {
+    /// The last read ended before the transport was empty: messages may be left.
+    is_left: bool,
+    /// The transport polls for some: see [`Connection::wake`].
+    is_polled: bool,
 }
 
 /// Why a connection is kept that neither a consumer nor the pool holds, at a client.
@@ -315,7 +281,7 @@ impl End {
             alarms: Alarms::default(),
             stirred: Stirred::default(),
             was_crowded: false,
-            unread: Unread::Signalled,
+            unread: Unread::default(),
             writes: Writes::AtOnce,
             is_full: false,
             retire_at: None,

@@ -161,8 +161,7 @@ impl End {
 
     /// The transport polls for messages from now on, until [`doze`](Self::doze).
     pub fn wake(&mut self) {
-        if !self.unread.is_polled() {
-            self.unread = self.unread.with_polled(true);
+        if !std::mem::replace(&mut self.unread.is_polled, true) {
             self.connection.wake();
         }
     }
@@ -170,7 +169,7 @@ impl End {
     /// The owner is about to wait for the descriptors. Returns whether there is something to be
     /// read first.
     pub fn doze(&mut self) -> bool {
-        self.unread = self.unread.with_polled(false);
+        self.unread.is_polled = false;
         self.connection.doze()
     }
 
@@ -299,7 +298,7 @@ impl End {
                 break;
             }
         }
-        self.unread = self.unread.with_left(is_left);
+        self.unread.is_left = is_left;
         if read > 0
             && let Kept::LeftoverBodies(_, stream) = &self.kept
         {
@@ -354,7 +353,7 @@ impl End {
         Wants {
             read,
             write: self.is_writing(),
-            again: match (self.doze() || self.unread.is_left()) && read {
+            again: match (self.doze() || self.unread.is_left) && read {
                 true => Again::Now,
                 false => Again::OnEvent,
             },

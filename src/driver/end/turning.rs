@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::attached::Attached;
 use super::receiving::hand_on_bodies;
 use super::{
-    ArrivedRequest, Context, End, EndEffects, EndLink, LentHold, Outbound, Progress, Unread, Writes,
+    ArrivedRequest, Context, End, EndEffects, EndLink, LentHold, Outbound, Progress, Writes,
 };
 use crate::driver::clock;
 use crate::driver::turning::{ANSWERS_HIGH_WATER_BYTES, Stirred, TURN_MESSAGES, Turn};
@@ -35,7 +35,7 @@ impl Turn for End {
     fn wants(&self) -> Wants {
         let soon = self.session.first().has_request()
             || self.begins()
-            || self.unread.is_polled()
+            || self.unread.is_polled
             || self.reads_soon()
             || self.has_work_of_many();
         self.wants_and(soon)
@@ -47,7 +47,8 @@ impl Turn for End {
             && !self.is_over()
             && !self.session.has_output()
             && self.attached.ready() == 0
-            && self.unread == Unread::Signalled
+            && !self.unread.is_left
+            && !self.unread.is_polled
             && self.connection.traffic().queued == 0
     }
 
@@ -195,7 +196,7 @@ impl End {
     /// Reads and writes.
     fn turn_on(&mut self, cause: Cause, effects: &mut EndEffects) -> Wants {
         self.writes = Writes::AtOnce;
-        if self.unread.is_polled() {
+        if self.unread.is_polled {
             self.doze();
         }
         if cause != Cause::Look {
@@ -335,7 +336,7 @@ impl End {
 
     /// Whether messages may be left that no event announces, and this end may read them now.
     fn reads_soon(&self) -> bool {
-        self.unread.is_left() && !self.is_full() && !self.is_flooded()
+        self.unread.is_left && !self.is_full() && !self.is_flooded()
     }
 
     /// Whether a stream is to be sent of which nothing has been sent.
