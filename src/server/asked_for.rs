@@ -1,7 +1,6 @@
 //! What a client asks for, and what the host's authorizer has said about it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -73,25 +72,19 @@ impl AskedFor {
     }
 }
 
-/// The library selects.
-const LIBRARY: u8 = 0;
-/// The host selects by itself.
-const HOST: u8 = 1;
-/// The library selects of a stream that has begun.
-const BEGUN: u8 = 2;
-
 /// The selection of a request, and who selects.
 #[derive(Debug)]
 pub(super) struct Selected {
     pub(super) selection: Selection,
-    by: AtomicU8,
+    /// Whether the host selects by itself. Not said before the stream begins: the library does.
+    is_left_to_host: OnceLock<bool>,
 }
 
 impl Selected {
     pub(super) fn new(selection: &Selection) -> Self {
         Self {
             selection: selection.clone(),
-            by: AtomicU8::new(LIBRARY),
+            is_left_to_host: OnceLock::new(),
         }
     }
 
@@ -101,9 +94,9 @@ impl Selected {
     ///
     /// `InvalidArgument`: the stream has begun.
     pub(super) fn leave_to_host(&self) -> Result<()> {
-        match self.decide(HOST) {
-            Ok(_) | Err(HOST) => Ok(()),
-            Err(_) => Err(Error::invalid_argument(
+        match self.is_left_to_host.get_or_init(|| true) {
+            true => Ok(()),
+            false => Err(Error::invalid_argument(
                 "the stream has begun, and the library selects of it",
             )),
         }
@@ -111,14 +104,9 @@ impl Selected {
 
     /// What is left to the library to select of a stream that begins now.
     pub(super) fn left(&self) -> Selection {
-        match self.decide(BEGUN) {
-            Err(HOST) => Selection::new(),
-            _ => self.selection.clone(),
+        match self.is_left_to_host.get_or_init(|| false) {
+            true => Selection::new(),
+            false => self.selection.clone(),
         }
-    }
-
-    fn decide(&self, next: u8) -> Result<u8, u8> {
-        self.by
-            .compare_exchange(LIBRARY, next, Ordering::AcqRel, Ordering::Acquire)
     }
 }
