@@ -1,21 +1,21 @@
 //! Tells the host of a stream that its client has gone.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::OnceLock;
 
+use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::cancel::Cancel;
 use crate::driver::host_fd::HostFd;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Hears that a stream has lost its client.
 #[derive(Default)]
 pub struct ClientWatch {
     loss: Mutex<Loss>,
     /// Cancelled with the stream; made when it is asked for.
-    token: OnceLock<(Cancel, HostFd)>,
+    token: OnceCell<(Cancel, HostFd)>,
 }
 
 /// Whether the client is there.
@@ -69,14 +69,11 @@ impl ClientWatch {
     /// `OutOfResources` when the process has no file descriptor left.
     pub fn fd(&self) -> Result<BorrowedFd<'_>> {
         let loss = self.loss.lock();
-        let (token, fd) = match self.token.get() {
-            Some(token) => token,
-            None => {
-                let token = Cancel::new()?;
-                let fd = HostFd::twin(token.fd()?)?;
-                self.token.get_or_init(|| (token, fd))
-            }
-        };
+        let (token, fd) = self.token.get_or_try_init(|| {
+            let token = Cancel::new()?;
+            let fd = HostFd::twin(token.fd()?)?;
+            Ok::<_, Error>((token, fd))
+        })?;
         if let Loss::Lost = *loss {
             token.cancel();
         }

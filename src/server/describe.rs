@@ -26,13 +26,10 @@ impl ServerCore {
             Verb::Get => self.tickets.find(ticket),
             Verb::Describe => match self.tickets.own(ticket) {
                 Some(_) if !self.may_see(link, request, ticket) => Err(Tickets::unknown(ticket)),
-                Some(own) => match own.answer.get() {
-                    Some(answer) => Ok(answer.clone()),
-                    None => {
-                        let answer = self.answer(&describe(ticket, &own)?)?;
-                        Ok(own.answer.get_or_init(|| answer).clone())
-                    }
-                },
+                Some(own) => {
+                    let answer = || self.answer(&describe(ticket, &own)?);
+                    own.answer.get_or_try_init(answer).cloned()
+                }
                 None => (self.tickets.handler()).ok_or_else(|| Tickets::unknown(ticket)),
             },
             Verb::List => {

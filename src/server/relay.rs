@@ -1,8 +1,9 @@
 //! What a host of the pull form answers to a middleware, which waits for it in this process.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use once_cell::sync::OnceCell;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::errors::answered_before;
@@ -21,7 +22,7 @@ pub(super) struct Relay {
     state: Mutex<RelayState>,
     changed: Condvar,
     /// For the host's event loop: readable unless the host has to wait. Made when it is asked for.
-    signal: OnceLock<Signal>,
+    signal: OnceCell<Signal>,
 }
 
 struct RelayState {
@@ -87,7 +88,7 @@ impl Relay {
                 reader: RelayReader::Reading,
             }),
             changed: Condvar::new(),
-            signal: OnceLock::new(),
+            signal: OnceCell::new(),
         })
     }
 
@@ -227,12 +228,9 @@ impl Relay {
 
     pub(super) fn fd(&self) -> Result<BorrowedFd<'_>> {
         let state = self.state.lock();
-        if self.signal.get().is_none() {
-            let _ = self.signal.set(Signal::new()?);
-        }
+        let signal = self.signal.get_or_try_init(Signal::new)?;
         self.notify(&state);
-        let none = || Error::new(Status::OutOfResources, "there is no descriptor");
-        self.signal.get().map(Signal::as_fd).ok_or_else(none)
+        Ok(signal.as_fd())
     }
 }
 

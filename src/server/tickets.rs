@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use once_cell::sync::OnceCell;
 use parking_lot::RwLock;
 
 use crate::arrow::OwnedDeviceStream;
@@ -69,7 +70,7 @@ pub(super) struct Own {
     /// The host's word about it.
     pub(super) description: Option<Arc<Description>>,
     /// The answer to describe, once it was asked for.
-    pub(super) answer: Arc<OnceLock<Entry>>,
+    pub(super) answer: Arc<OnceCell<Entry>>,
 }
 
 /// What answers the requests that have a header, before their tickets do.

@@ -1,8 +1,9 @@
 //! A stream on its way out, as its connections, its request and its thread share it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
+use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 
 use crate::driver::bell::Bell;
@@ -25,7 +26,7 @@ pub struct OutStream {
     pub watch: Arc<ClientWatch>,
     pub(super) outlets: Mutex<Outlets>,
     /// Wakes the thread that drives the stream; made when that sleeps first.
-    bell: OnceLock<Arc<Bell>>,
+    bell: OnceCell<Arc<Bell>>,
     /// Somebody is about to fail it, and waits for whoever drives it.
     given_up: AtomicBool,
 }
@@ -74,7 +75,7 @@ impl OutStream {
                 joined: joined.into_iter().collect(),
                 headers: Headers::new(),
             }),
-            bell: OnceLock::new(),
+            bell: OnceCell::new(),
             given_up: AtomicBool::new(false),
         })
     }
@@ -120,11 +121,7 @@ impl OutStream {
     /// Wakes the thread that drives the stream. Changes before the first call were made in silence:
     /// the caller looks once more.
     pub(super) fn bell(&self) -> Result<&Arc<Bell>> {
-        if let Some(bell) = self.bell.get() {
-            return Ok(bell);
-        }
-        let made = Arc::new(Bell::new()?);
-        Ok(self.bell.get_or_init(|| made))
+        self.bell.get_or_try_init(|| Bell::new().map(Arc::new))
     }
 
     /// Has `bell` ring, if no other bell does: that is given otherwise.
