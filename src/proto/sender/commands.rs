@@ -7,7 +7,7 @@ use crate::error::{Error, Status};
 use crate::proto::extension::{FEATURE_HEADERS, FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN};
 use crate::proto::{
     AddressList, BodyKind, Control, Headers, IPC_HANDLE_BYTES, MAX_ANSWER_HEADERS, Prefix,
-    PrefixKind, Role, Spans, StreamInfo, body_tag,
+    PrefixKind, Role, StreamInfo, body_tag,
 };
 
 /// Commands. If the state does not allow a command, the command fails and changes nothing.
@@ -294,35 +294,25 @@ impl<P, K> Sender<P, K> {
         }
         let wrong = |what: &str| Err(Error::invalid_argument(format!("body of {what}")));
         // The checks come before the first change.
-        let body = match body {
-            OutBody::Elsewhere if role == Role::Metadata => CheckedBody::Elsewhere,
-            OutBody::Packed { len, payload } if role != Role::Metadata => {
-                if len != body_len {
+        let mut total = 0;
+        match &body {
+            OutBody::Elsewhere if role == Role::Metadata => {}
+            OutBody::Packed { len, .. } if role != Role::Metadata => {
+                if *len != body_len {
                     return wrong(&format!("{len} bytes under a header that says {body_len}"));
                 }
-                CheckedBody::Packed(payload)
             }
-            OutBody::Lent {
-                spans,
-                hold,
-                in_place,
-            } if role != Role::Metadata => {
+            OutBody::Lent { spans, .. } if role != Role::Metadata => {
                 // Rule U2: without `free_data` the peer cannot return lent memory.
                 let tags = self.config.tags.get(role);
                 if tags.is_none_or(|tags| tags.free_data.is_none()) {
                     return wrong("lent memory where the URI has no free_data");
                 }
-                let total = AddressList::total_of(&spans)
+                total = AddressList::total_of(spans)
                     .map_err(|error| Error::invalid_argument(error.to_string()))?;
                 if total > body_len {
                     return wrong(&format!("{total} bytes lent for one of {body_len}"));
                 }
-                CheckedBody::Lent(CheckedLease {
-                    total,
-                    spans,
-                    hold,
-                    in_place,
-                })
             }
             _ => {
                 return wrong(&format!(
@@ -330,11 +320,11 @@ impl<P, K> Sender<P, K> {
                     role.as_str()
                 ));
             }
-        };
+        }
         let stream = self.streaming("send")?;
         let (mark, features) = (stream.mark, stream.features);
         stream.next_seq = seq.wrapping_add(1);
-        let in_place = matches!(&body, CheckedBody::Lent(lent) if lent.in_place);
+        let in_place = matches!(&body, OutBody::Lent { in_place: true, .. });
         let free = in_place && features & FEATURE_IN_PLACE != 0;
         if let Some(window) = &mut stream.window {
             window.sent(batches, body_len, free);
@@ -342,15 +332,14 @@ impl<P, K> Sender<P, K> {
         self.header_out(role, seq, header);
         // Rule D1: each message has a body message, even for a body of 0 bytes.
         match body {
-            CheckedBody::Elsewhere => {}
-            CheckedBody::Packed(packed) => {
+            OutBody::Elsewhere => {}
+            OutBody::Packed {
+                payload: packed, ..
+            } => {
                 let tag = body_tag(seq, BodyKind::Packed);
                 self.transmits.push_back(Transmit::Body { tag, packed });
             }
-            CheckedBody::Lent(lent) => {
-                let CheckedLease {
-                    total, spans, hold, ..
-                } = lent;
+            OutBody::Lent { spans, hold, .. } => {
                 let tag = body_tag(seq, BodyKind::List);
                 let bytes = AddressList::bytes_of(total, &spans);
                 self.transmits.push_back(Transmit::List { tag, bytes });
@@ -365,21 +354,6 @@ impl<P, K> Sender<P, K> {
         }
         Ok(())
     }
-}
-
-/// A body that has passed the checks.
-enum CheckedBody<P, K> {
-    Elsewhere,
-    Packed(P),
-    Lent(CheckedLease<K>),
-}
-
-/// An [`OutBody::Lent`] with the sum of its lengths.
-struct CheckedLease<K> {
-    total: u64,
-    spans: Spans,
-    hold: K,
-    in_place: bool,
 }
 
 pub(super) fn misuse(what: &str, state: SenderState) -> Error {
