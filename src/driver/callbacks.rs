@@ -5,6 +5,8 @@
 //! wrapper, on any thread, moves the thing here.
 
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
@@ -152,40 +154,41 @@ impl PullQueue {
 /// Something whose drop calls the host, wherever the wrapper is dropped.
 #[derive(Debug)]
 pub struct Deferred<T: Send + 'static> {
-    /// `None` only while being dropped.
-    thing: Option<T>,
+    thing: ManuallyDrop<T>,
     callbacks: Callbacks,
 }
 
 impl<T: Send + 'static> Deferred<T> {
     /// Wraps `thing`.
     pub fn new(thing: T, callbacks: Callbacks) -> Self {
-        let thing = Some(thing);
+        let thing = ManuallyDrop::new(thing);
         Self { thing, callbacks }
     }
+}
 
-    /// The thing; always there while the wrapper is.
-    pub fn get(&self) -> Option<&T> {
-        self.thing.as_ref()
+impl<T: Send + 'static> Deref for Deferred<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.thing
     }
 }
 
 impl<T: Send + 'static> Drop for Deferred<T> {
     fn drop(&mut self) {
-        if let Some(thing) = self.thing.take() {
-            self.callbacks.drop_later(MemoryOwner::One(Box::new(thing)));
-        }
+        // SAFETY: the wrapper is being dropped, so nothing uses `self.thing` after this call.
+        let thing = unsafe { ManuallyDrop::take(&mut self.thing) };
+        self.callbacks.drop_later(MemoryOwner::One(Box::new(thing)));
     }
 }
 
 /// The same array for another reader of this process, whose release gives the host's to
-/// `callbacks`. Always there.
-pub fn lent_array(array: OwnedDeviceArray, callbacks: Callbacks) -> Option<OwnedDeviceArray> {
+/// `callbacks`.
+pub fn lent_array(array: OwnedDeviceArray, callbacks: Callbacks) -> OwnedDeviceArray {
     let holder = Arc::new(Deferred::new(array, callbacks));
-    let array = holder.get()?;
     // SAFETY: the holder owns the array, gives it out for reading alone, and drops it as the last
     // thing.
-    Some(unsafe { view(array.raw(), Arc::clone(&holder)) })
+    unsafe { view(holder.raw(), Arc::clone(&holder)) }
 }
 
 /// Keeps memory of the host's alive. As [`Deferred`], without memory of its own on the heap.

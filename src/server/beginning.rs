@@ -175,6 +175,5 @@ fn is_light(
     options: &ProduceOptions,
 ) -> bool {
     let lends = turner.link().ways().lender.is_some();
-    let table = table.get();
-    table.is_some_and(|table| table.is_light(options.body, lends, asked.extension))
+    table.is_light(options.body, lends, asked.extension)
 }

@@ -65,10 +65,7 @@ impl ServerCore {
 fn describe(ticket: &[u8], own: &Own) -> Result<Description> {
     let mut description = match (&own.description, &own.entry) {
         (Some(description), _) => Description::clone(description),
-        (None, Entry::Published(table)) => {
-            let described = table.get().map(Published::describe).transpose()?;
-            described.unwrap_or_default()
-        }
+        (None, Entry::Published(table)) => table.describe()?,
         (None, Entry::Provider(_) | Entry::Pull) => Description::default(),
     };
     if description.endpoints.is_empty() {

@@ -53,17 +53,15 @@ fn forward_to_provider(
     provider: &Arc<Deferred<Box<dyn HostProvider>>>,
 ) -> Result<Option<OwnedDeviceStream>> {
     let request = Box::new(request.behind(forwarded, Reply::Returned));
-    let gone = || Error::new(Status::Stopped, "the server serves the ticket no more");
-    let host = provider.get().ok_or_else(gone)?;
     let failed = |error: Error| failure_of(&request, &error);
     if request.verb() == Verb::Put {
-        let taken = host
+        let taken = provider
             .take(&request)
             .and_then(|()| request.ensure_not_failed())
             .and_then(|()| request.attachment.ensure_read());
         return taken.map(|()| None).map_err(failed);
     }
-    let opened = host.open(&request).map_err(failed)?;
+    let opened = provider.open(&request).map_err(failed)?;
     Ok(Some(export_device_stream(Box::new(ForwardedStream {
         reader: DeviceStreamReader::new(opened),
         request,

@@ -53,14 +53,11 @@ impl StreamWork for HostStream {
             yields,
         } = *self;
         let unanswered = request.attachment.of_client().cloned().map(Unanswered);
-        let Some(provider) = provider.get() else {
-            return Begun::Elsewhere;
-        };
         let _span = record.enter_stream();
         let mut reader = None;
         let served = match &mut production {
             None => (provider.take(&request)).and_then(|()| request.ensure_not_failed()),
-            Some(production) => provide(&**provider, &request, production, yields, &mut reader),
+            Some(production) => provide(&***provider, &request, production, yields, &mut reader),
         };
         if unanswered.is_some() {
             ending(&slot)();

@@ -160,7 +160,7 @@ impl Relay {
             drop(batch);
             return Ok(());
         }
-        state.batch = batch.map(|batch| annotate(batch, custom_metadata.unwrap_or_default()));
+        state.batch = Some(annotate(batch, custom_metadata.unwrap_or_default()));
         self.notify(&state);
         Ok(())
     }

@@ -35,7 +35,7 @@ impl Entry {
     /// Whether all requests give the same batches (rule E6).
     pub(super) fn replays(&self) -> bool {
         match self {
-            Self::Provider(provider) => provider.get().is_some_and(|it| it.is_deterministic()),
+            Self::Provider(provider) => provider.is_deterministic(),
             Self::Published(_) => true,
             Self::Pull => false,
         }
@@ -52,10 +52,8 @@ pub(super) struct PublishedTable(pub(super) Arc<Deferred<Published>>);
 
 impl HostProvider for PublishedTable {
     fn open(&self, _: &ServerRequest) -> Result<OwnedDeviceStream> {
-        let table = Arc::clone(&self.0);
-        let reader = Published::read(table);
-        let gone = || Error::new(Status::Stopped, "the table is published no more");
-        reader.map(export_device_stream).ok_or_else(gone)
+        let reader = Published::read(Arc::clone(&self.0));
+        Ok(export_device_stream(reader))
     }
 
     fn is_deterministic(&self) -> bool {

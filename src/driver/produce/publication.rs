@@ -74,10 +74,7 @@ impl Publication {
     fn send_some(&mut self, served: &mut End, effects: &mut EndEffects) -> Result<Progress> {
         let number = self.placer.number;
         served.stream(number)?.ensure_streaming()?;
-        let shared = Arc::clone(&self.table);
-        let Some(table) = shared.get() else {
-            return Ok(Progress::Over);
-        };
+        let table = Arc::clone(&self.table);
         if self.next.is_none() {
             ensure_served(table.device_type())?;
             let device_type = self.placer.device_in_transit(table.device_type(), served);
@@ -95,7 +92,7 @@ impl Publication {
                 if bytes >= served.quantum() {
                     return Ok(Progress::Soon);
                 }
-                let owner = || HostOwner::share(&shared);
+                let owner = || HostOwner::share(&table);
                 if self.given.is_none() {
                     self.given = self.placer.options.counting.given(self.batches);
                 }

@@ -84,14 +84,9 @@ impl Published {
     }
 
     /// The arrays, one after the other, for a stream that does not send the messages. They share
-    /// the table's memory; only this crate may read them. `None` once the table is being dropped.
-    pub fn read(table: Arc<Deferred<Self>>) -> Option<Box<dyn ArrayReader>> {
-        let device_type = table.get()?.device_type();
-        Some(Box::new(TableReader {
-            table,
-            device_type,
-            next: 0,
-        }))
+    /// the table's memory; only this crate may read them.
+    pub fn read(table: Arc<Deferred<Self>>) -> Box<dyn ArrayReader> {
+        Box::new(TableReader { table, next: 0 })
     }
 
     /// The device of the arrays, as Arrow numbers devices.
@@ -124,25 +119,22 @@ impl Published {
 /// Reads a published table.
 struct TableReader {
     table: Arc<Deferred<Published>>,
-    device_type: i32,
     next: usize,
 }
 
 impl ArrayReader for TableReader {
     fn schema(&mut self) -> Result<OwnedSchema> {
-        let gone = || Error::invalid_argument("the table is published no more");
-        copy_schema(&self.table.get().ok_or_else(gone)?.schema)
+        copy_schema(&self.table.schema)
     }
 
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
-        let batches = self.table.get().map(|table| &table.batches);
-        let batch = batches.and_then(|batches| batches.get(self.next));
+        let batch = self.table.batches.get(self.next);
         self.next += 1;
         Ok(batch.map(shared))
     }
 
     fn device_type(&self) -> i32 {
-        self.device_type
+        self.table.device_type()
     }
 
     fn keeps_status(&self) -> bool {
