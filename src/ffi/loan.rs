@@ -1,107 +1,61 @@
 //! Arrow structs whose ownership moves only when the call succeeds.
 //!
-//! The crate takes arrays and schemas by value and drops those that it cannot use. The C API
-//! promises that after a failure the caller still owns them. So a [`Loan`] gives the crate a
-//! stand-in, a copy of the struct with another release. Once the loan is
-//! [`accept`](Loan::accept)ed, the release of the stand-in releases the original. Otherwise the
-//! original stays untouched.
+//! The crate takes arrays by value and drops those that it cannot use. The C API promises that
+//! after a failure the caller still owns them. So a [`Loan`] gives the crate a stand-in, a copy of
+//! the struct with another release. Once the loan is [`accept`](Loan::accept)ed, the release of the
+//! stand-in releases the original. Otherwise the original stays untouched.
 
-use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::arrow::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema};
-use crate::arrow::{CStruct, Owned, OwnedSchema, annotate, annotation};
+use crate::arrow::{CStruct as _, OwnedDeviceArray, OwnedSchema, annotate, annotation};
 use crate::error::{Error, Result};
 use crate::ffi::handle::null_argument;
 
-/// An Arrow struct that can have a stand-in.
-pub(super) trait Loanable: CStruct {
-    /// The struct's name in error texts.
-    const NAME: &'static str;
-
-    /// Replaces `release` and `private_data` by those of a stand-in.
-    fn stand_in(&mut self, private: *mut c_void);
-
-    /// Gives a stand-in for `source` what the library knows by the release of `source`.
-    fn like(stand_in: Owned<Self>, source: &Self) -> Owned<Self>;
-}
-
-/// Implements [`Loanable`]. The release of a stand-in drops its reference to the original.
-macro_rules! lendable {
-    ($raw:ident, $target:ident, $name:literal, $release:ident, $like:expr, $($path:ident)*) => {
-        impl Loanable for $raw {
-            const NAME: &'static str = $name;
-
-            fn stand_in(&mut self, private: *mut c_void) {
-                self.$($path.)*private_data = private;
-                self.$($path.)*release = Some($release);
-            }
-
-            fn like(stand_in: Owned<Self>, source: &Self) -> Owned<Self> {
-                $like(stand_in, source)
-            }
-        }
-
-        unsafe extern "C" fn $release(target: *mut $target) {
-            // SAFETY: Arrow's interface passes the struct that holds this function, live.
-            let target = unsafe { &mut *target };
-            target.release = None;
-            // SAFETY: `stand_in` put the result of Arc::into_raw there, and `release`, now cleared,
-            // is called once.
-            drop(unsafe { Arc::from_raw(target.private_data.cast::<Original<$raw>>()) });
-        }
-    };
-}
-
-lendable!(
-    ArrowSchema,
-    ArrowSchema,
-    "schema",
-    release_schema,
-    |stand_in, _| stand_in,
-);
-lendable!(
-    ArrowDeviceArray,
-    ArrowArray,
-    "array",
-    release_array,
-    |stand_in, source| annotate(stand_in, annotation(source)),
-    array
-);
-
 /// A copy of the original struct.
-struct Original<T: CStruct> {
-    raw: Option<T>,
+struct Original {
+    raw: Option<ArrowDeviceArray>,
     accepted: AtomicBool,
 }
 
-impl<T: CStruct> Drop for Original<T> {
+impl Drop for Original {
     fn drop(&mut self) {
         if *self.accepted.get_mut() {
+            let raw = self.raw.take();
             // SAFETY: the caller of `Loan::new` promised a struct that follows Arrow's interface;
             // `accept` has marked the caller's own as moved, and the stand-in, whose last reference
             // this is, has been released: nobody else owns it.
-            drop(self.raw.take().map(|raw| unsafe { Owned::from_raw(raw) }));
+            drop(raw.map(|raw| unsafe { OwnedDeviceArray::from_raw(raw) }));
         }
     }
 }
 
 // SAFETY: Arrow's interfaces allow a struct to be released by any thread; the stand-in's holder
 // and this side only read it until then.
-unsafe impl<T: CStruct> Send for Original<T> {}
+unsafe impl Send for Original {}
 // SAFETY: Arrow's interfaces allow a struct to be released by any thread; the stand-in's holder and
 // this side only read it until then.
-unsafe impl<T: CStruct> Sync for Original<T> {}
+unsafe impl Sync for Original {}
 
-/// A struct of the caller, lent to the crate until the call succeeds or fails.
-pub(super) struct Loan<T: Loanable> {
-    source: *mut T,
-    original: Arc<Original<T>>,
+/// The release of a stand-in: drops its reference to the original.
+unsafe extern "C" fn release_stand_in(target: *mut ArrowArray) {
+    // SAFETY: Arrow's interface passes the struct that holds this function, live.
+    let target = unsafe { &mut *target };
+    target.release = None;
+    // SAFETY: `Loan::new` put the result of Arc::into_raw there, and `release`, now cleared, is
+    // called once.
+    drop(unsafe { Arc::from_raw(target.private_data.cast::<Original>()) });
 }
 
-impl<T: Loanable> Loan<T> {
+/// An array of the caller, lent to the crate until the call succeeds or fails.
+pub(super) struct Loan {
+    source: *mut ArrowDeviceArray,
+    original: Arc<Original>,
+}
+
+impl Loan {
     /// Checks `source` and makes its stand-in.
     ///
     /// # Errors
@@ -112,13 +66,13 @@ impl<T: Loanable> Loan<T> {
     ///
     /// `source` is NULL, or points to an initialised struct that follows Arrow's C interface, and
     /// nobody else uses it until the loan is accepted or dropped.
-    pub(super) unsafe fn new(source: *mut T) -> Result<(Self, Owned<T>)> {
+    pub(super) unsafe fn new(source: *mut ArrowDeviceArray) -> Result<(Self, OwnedDeviceArray)> {
         if source.is_null() {
-            return Err(null_argument(T::NAME));
+            return Err(null_argument("array"));
         }
         // SAFETY: it is not NULL; the caller promises that it is initialised.
         if unsafe { &*source }.is_released() {
-            return Err(Error::invalid_argument(format!("{} is released", T::NAME)));
+            return Err(Error::invalid_argument("array is released"));
         }
         // SAFETY: it is not NULL; the caller promises that it is initialised. The copy has no drop
         // of its own, and only `accept` makes it an owner.
@@ -130,14 +84,15 @@ impl<T: Loanable> Loan<T> {
         // SAFETY: it is not NULL; the caller promises that it is initialised. The copy's release is
         // replaced before anything can call it.
         let mut stand_in = unsafe { std::ptr::read(source) };
-        stand_in.stand_in(Arc::into_raw(Arc::clone(&original)).cast_mut().cast());
+        stand_in.array.private_data = Arc::into_raw(Arc::clone(&original)).cast_mut().cast();
+        stand_in.array.release = Some(release_stand_in);
         // SAFETY: it has the parts of a struct that follows Arrow's interface, used by nobody else,
         // as the caller promises, and a release of ours; `original` keeps the parts alive where the
         // loan is accepted, and where it is not the crate has dropped the stand-in by then.
-        let stand_in = unsafe { Owned::from_raw(stand_in) };
+        let stand_in = unsafe { OwnedDeviceArray::from_raw(stand_in) };
         // SAFETY: it is not NULL; the caller promises that it is initialised and used by nobody
         // else.
-        let stand_in = T::like(stand_in, unsafe { &*source });
+        let stand_in = annotate(stand_in, annotation(unsafe { &*source }));
         Ok((Self { source, original }, stand_in))
     }
 
@@ -235,10 +190,10 @@ mod tests {
     /// Promise: released structs are refused.
     #[test]
     fn released_structs_are_refused() {
-        let mut source = ArrowSchema::empty();
+        let mut source = ArrowDeviceArray::empty();
         // SAFETY: `source` is initialised and used by nobody else.
         assert!(unsafe { Loan::new(&raw mut source) }.is_err());
         // SAFETY: NULL is allowed.
-        assert!(unsafe { Loan::<ArrowSchema>::new(std::ptr::null_mut()) }.is_err());
+        assert!(unsafe { Loan::new(std::ptr::null_mut()) }.is_err());
     }
 }
