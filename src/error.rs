@@ -3,6 +3,7 @@
 //! The text of an error names the cause and, if possible, the remedy, for people. The status is for
 //! programs: a number never gets a second meaning.
 
+use std::ffi::CStr;
 use std::fmt;
 use std::time::Duration;
 
@@ -40,6 +41,17 @@ macro_rules! statuses {
             pub const fn symbol(self) -> &'static str {
                 match self {
                     $(Self::$name => $symbol,)*
+                }
+            }
+
+            /// [`symbol`](Self::symbol) as a string of C.
+            pub(crate) const fn c_symbol(self) -> &'static CStr {
+                let text = match self {
+                    $(Self::$name => concat!($symbol, "\0"),)*
+                };
+                match CStr::from_bytes_with_nul(text.as_bytes()) {
+                    Ok(text) => text,
+                    Err(_) => c"",
                 }
             }
 

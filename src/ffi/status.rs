@@ -1,6 +1,6 @@
 //! Statuses and their names.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 
 use crate::error::Status;
 use crate::ffi::caught::guard_value;
@@ -72,7 +72,7 @@ pub extern "C" fn dipc_status_name(status: dipc_status) -> *const c_char {
         DIPC_OK => c"DIPC_OK".as_ptr(),
         DIPC_NOTHING => c"DIPC_NOTHING".as_ptr(),
         _ => Status::from_code(status)
-            .map_or(c"DIPC_UNKNOWN", c_name)
+            .map_or(c"DIPC_UNKNOWN", Status::c_symbol)
             .as_ptr(),
     })
 }
@@ -89,41 +89,6 @@ pub extern "C" fn dipc_status_errno(status: dipc_status) -> i32 {
     })
 }
 
-/// The name with a NUL, for C.
-fn c_name(status: Status) -> &'static CStr {
-    macro_rules! names {
-        ($($status:ident => $name:literal,)*) => {
-            match status { $(Status::$status => $name,)* }
-        };
-    }
-    names! {
-        NullArgument => c"DIPC_ERR_NULL_ARGUMENT",
-        InvalidArgument => c"DIPC_ERR_INVALID_ARGUMENT",
-        InvalidUri => c"DIPC_ERR_INVALID_URI",
-        Unsupported => c"DIPC_ERR_UNSUPPORTED",
-        NotFound => c"DIPC_ERR_NOT_FOUND",
-        AlreadyExists => c"DIPC_ERR_ALREADY_EXISTS",
-        AddressInUse => c"DIPC_ERR_ADDRESS_IN_USE",
-        Unreachable => c"DIPC_ERR_UNREACHABLE",
-        Permission => c"DIPC_ERR_PERMISSION",
-        Protocol => c"DIPC_ERR_PROTOCOL",
-        Disconnected => c"DIPC_ERR_DISCONNECTED",
-        Cancelled => c"DIPC_ERR_CANCELLED",
-        Timeout => c"DIPC_ERR_TIMEOUT",
-        Busy => c"DIPC_ERR_BUSY",
-        OutOfMemory => c"DIPC_ERR_OUT_OF_MEMORY",
-        OutOfResources => c"DIPC_ERR_OUT_OF_RESOURCES",
-        Io => c"DIPC_ERR_IO",
-        InvalidData => c"DIPC_ERR_INVALID_DATA",
-        Provider => c"DIPC_ERR_PROVIDER",
-        Stopped => c"DIPC_ERR_STOPPED",
-        Forked => c"DIPC_ERR_FORKED",
-        Panic => c"DIPC_ERR_PANIC",
-        Poisoned => c"DIPC_ERR_POISONED",
-        BufferTooSmall => c"DIPC_ERR_BUFFER_TOO_SMALL",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,7 +100,7 @@ mod tests {
         for status in Status::ALL {
             let line = format!("pub const {}: i32 = {};", status.symbol(), status.code());
             assert!(source.contains(&line), "no line `{line}`");
-            assert_eq!(c_name(*status).to_str().unwrap(), status.symbol());
+            assert_eq!(status.c_symbol().to_str(), Ok(status.symbol()));
         }
         let constants = source
             .lines()
