@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::ffi::arguments::unknown_stat;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{Polled, guard_free};
-use crate::ffi::handle::{HandleState, null_argument, try_option, try_out};
+use crate::ffi::handle::{HandleState, boxed, null_argument, try_option, try_out};
 use crate::ffi::status::dipc_status;
 
 /// Allocates memory of the host or of a CUDA device that a client on the same machine can map, so
@@ -24,7 +24,7 @@ pub struct dipc_arena {
     inner: Arena,
 }
 
-handle!(dipc_arena, "arena");
+handle!(dipc_arena, "arena", Arena);
 
 /// Bytes of blocks in use.
 pub const DIPC_ARENA_STAT_USED_BYTES: i32 = 1;
@@ -37,7 +37,7 @@ pub struct dipc_arena_options {
     pub(super) inner: ArenaOptions,
 }
 
-handle!(dipc_arena_options, "options");
+handle!(dipc_arena_options, "options", ArenaOptions);
 
 /// Makes options with the default values. Each setter names its default.
 ///
@@ -53,15 +53,7 @@ pub unsafe extern "C" fn dipc_arena_options_new(
     out: *mut *mut dipc_arena_options,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(error, || {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        out.set_handle(dipc_arena_options {
-            state: HandleState::new(),
-            inner: ArenaOptions::default(),
-        });
-        Ok(())
-    })
+    export!(error, out = boxed(ArenaOptions::default()))
 }
 
 /// Sets the size of one region. A larger block gets a region of its own. A client maps whole
@@ -111,10 +103,7 @@ pub unsafe extern "C" fn dipc_arena_options_set_max_bytes(
     max_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.max_bytes = max_bytes;
-        Ok(())
-    })
+    export!(options, error, set max_bytes = max_bytes)
 }
 
 /// Frees options. NULL does nothing. Arenas keep a copy of their options.
@@ -160,10 +149,7 @@ pub unsafe extern "C" fn dipc_arena_new(
         let out = unsafe { try_out(out, "out") }?;
         let options = options.map_or_else(ArenaOptions::default, |given| given.inner.clone());
         let inner = Arena::on(DeviceKind(device_type), device_id, options)?;
-        out.set_handle(dipc_arena {
-            state: HandleState::new(),
-            inner,
-        });
+        out.set(boxed(inner));
         Ok(())
     })
 }
@@ -190,12 +176,7 @@ pub unsafe extern "C" fn dipc_arena_alloc(
     out: *mut *mut c_void,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(arena, error, |arena| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        out.set(arena.inner.alloc(len_bytes)?.as_ptr().cast());
-        Ok(())
-    })
+    export!(arena, error, out => |arena| arena.inner.alloc(len_bytes)?.as_ptr().cast())
 }
 
 /// Gives a block back. The arena reuses the memory when no client has it lent any more.
@@ -297,15 +278,10 @@ pub unsafe extern "C" fn dipc_arena_stat(
     out: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(arena, error, |arena| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        out.set(match stat {
-            DIPC_ARENA_STAT_USED_BYTES => arena.inner.used_bytes(),
-            DIPC_ARENA_STAT_MAPPED_BYTES => arena.inner.mapped_bytes(),
-            _ => return Err(unknown_stat(stat, "DIPC_ARENA_STAT_*")),
-        });
-        Ok(())
+    export!(arena, error, out => |arena| match stat {
+        DIPC_ARENA_STAT_USED_BYTES => arena.inner.used_bytes(),
+        DIPC_ARENA_STAT_MAPPED_BYTES => arena.inner.mapped_bytes(),
+        _ => return Err(unknown_stat(stat, "DIPC_ARENA_STAT_*")),
     })
 }
 

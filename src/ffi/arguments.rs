@@ -5,9 +5,34 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::ffi::client_options::DIPC_FOREVER;
 
-/// A timeout argument.
-pub(super) fn timeout(timeout_ns: u64) -> Option<Duration> {
-    (timeout_ns != DIPC_FOREVER).then(|| Duration::from_nanos(timeout_ns))
+/// Checks the arguments with which the calls of a client begin, and binds their names to the values:
+/// `asked!(uris: n_uris, ticket: ticket_len_bytes, options; cancel);`.
+macro_rules! asked {
+    (
+        $uris:ident: $n_uris:ident, $bytes:ident: $len:ident,
+        $($options:ident),+ $(; $cancel:ident)?
+    ) => {
+        // SAFETY: the section `# Safety` of each export, which its caller upholds, says that its
+        // URIs are `$n_uris` pointers, each NULL or a string.
+        let $uris = unsafe { $crate::ffi::text::try_strs($uris, $n_uris) }?;
+        // SAFETY: the same section says that `$bytes` is readable for `$len` bytes.
+        let $bytes = unsafe { $crate::ffi::text::try_bytes($bytes, $len, stringify!($bytes)) }?;
+        $(
+            // SAFETY: the same section says that options are NULL or live.
+            let given = unsafe { $crate::ffi::handle::try_option($options) }?;
+            let $options = given.map(|given| given.inner.clone()).unwrap_or_default();
+        )+
+        $(
+            // SAFETY: the same section says that a token is NULL or live.
+            let given = unsafe { $crate::ffi::handle::try_option($cancel) }?;
+            let $cancel = given.map(|given| &given.inner);
+        )?
+    };
+}
+
+/// A limit in nanoseconds; none for DIPC_FOREVER.
+pub(super) fn time_limit(nanos: u64) -> Option<Duration> {
+    (nanos != DIPC_FOREVER).then(|| Duration::from_nanos(nanos))
 }
 
 /// The error for an unknown figure.

@@ -5,13 +5,12 @@ use std::ptr::NonNull;
 
 use crate::arrow::abi::ArrowAsyncDeviceStreamHandler;
 use crate::arrow::async_stream::AsyncHandler;
-use crate::ffi::client::{dipc_client, options_of};
+use crate::ffi::client::dipc_client;
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::handle::{null_argument, try_mut, try_out};
 use crate::ffi::request::dipc_request;
 use crate::ffi::status::dipc_status;
-use crate::ffi::text::{try_bytes, try_strs};
 
 /// Asks a server for a ticket's table without a wait, and gives it to a handler of Arrow's C async
 /// stream interface.
@@ -66,12 +65,7 @@ pub unsafe extern "C" fn dipc_client_get_async(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(client, error, |client| {
-        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
-        let uris = unsafe { try_strs(uris, n_uris) }?;
-        // SAFETY: the caller promises `ticket` is readable.
-        let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
-        // SAFETY: the caller promises `options` is NULL or live.
-        let options = unsafe { options_of(options) }?;
+        asked!(uris: n_uris, ticket: ticket_len_bytes, options);
         let handler = NonNull::new(handler).ok_or_else(|| null_argument("handler"))?;
         // SAFETY: it is not NULL, and the caller promises that it follows Arrow's interface, so it
         // is initialised.

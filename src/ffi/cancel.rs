@@ -1,10 +1,9 @@
 //! Tokens that end waiting calls.
 
 use crate::cancel::Cancel;
-use crate::ffi::caught::guard_value;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::guard_free;
-use crate::ffi::handle::{HandleState, try_out, try_ref};
+use crate::ffi::handle::{HandleState, boxed};
 use crate::ffi::status::dipc_status;
 
 /// A token that ends waiting calls from another thread. Any number of calls may share one token. A
@@ -14,7 +13,7 @@ pub struct dipc_cancel {
     pub(super) inner: Cancel,
 }
 
-handle!(dipc_cancel, "cancel");
+handle!(dipc_cancel, "cancel", Cancel);
 
 /// Makes a token that is not triggered.
 ///
@@ -30,15 +29,7 @@ pub unsafe extern "C" fn dipc_cancel_new(
     out: *mut *mut dipc_cancel,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(error, || {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        out.set_handle(dipc_cancel {
-            state: HandleState::new(),
-            inner: Cancel::new()?,
-        });
-        Ok(())
-    })
+    export!(error, out = boxed(Cancel::new()?))
 }
 
 /// Ends every call that has the token, now and later, with DIPC_ERR_CANCELLED. Any thread may
@@ -72,10 +63,7 @@ pub unsafe extern "C" fn dipc_cancel_trigger(
 /// `cancel` is NULL, or came from dipc_cancel_new() and was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_cancel_is_triggered(cancel: *const dipc_cancel) -> bool {
-    guard_value(false, || {
-        // SAFETY: the caller promises `cancel` is NULL or live.
-        unsafe { try_ref(cancel) }.is_ok_and(|cancel| cancel.inner.is_cancelled())
-    })
+    export!(cancel or false, |cancel| cancel.inner.is_cancelled())
 }
 
 /// Frees a token. NULL does nothing. Streams that have the token go on; nothing can cancel them by

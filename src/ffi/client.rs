@@ -4,16 +4,14 @@ use std::ffi::c_char;
 
 use crate::arrow::abi::ArrowDeviceArrayStream;
 use crate::arrow::stream::export_device_stream;
-use crate::client::{Client, ClientOptions, GetOptions};
-use crate::error::Result;
+use crate::client::{Client, ClientOptions};
 use crate::ffi::arguments::unknown_stat;
 use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client_options::{dipc_client_options, dipc_get_options};
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::guard_free;
-use crate::ffi::handle::{HandleState, try_option, try_out};
+use crate::ffi::handle::{HandleState, boxed, try_option, try_out};
 use crate::ffi::status::dipc_status;
-use crate::ffi::text::{try_bytes, try_strs};
 
 /// Fetches tables from servers, and keeps idle connections for later streams. Made by
 /// dipc_client_new(). Several threads may call a client at once.
@@ -22,7 +20,7 @@ pub struct dipc_client {
     pub(super) inner: Client,
 }
 
-handle!(dipc_client, "client");
+handle!(dipc_client, "client", Client);
 
 /// Streams asked for since the start.
 pub const DIPC_CLIENT_STAT_STREAMS: i32 = 1;
@@ -55,10 +53,7 @@ pub unsafe extern "C" fn dipc_client_new(
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         let options = options.map_or_else(ClientOptions::default, |given| given.inner.clone());
-        out.set_handle(dipc_client {
-            state: HandleState::new(),
-            inner: Client::new(options)?,
-        });
+        out.set(boxed(Client::new(options)?));
         Ok(())
     })
 }
@@ -107,14 +102,7 @@ pub unsafe extern "C" fn dipc_client_get(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(client, error, |client| {
-        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
-        let uris = unsafe { try_strs(uris, n_uris) }?;
-        // SAFETY: the caller promises `ticket` is readable.
-        let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
-        // SAFETY: the caller promises `options` is NULL or live.
-        let options = unsafe { options_of(options) }?;
-        // SAFETY: the caller promises `cancel` is NULL or live.
-        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
+        asked!(uris: n_uris, ticket: ticket_len_bytes, options; cancel);
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         let stream = client.inner.get(&uris, ticket, &options, cancel)?;
@@ -168,14 +156,7 @@ pub unsafe extern "C" fn dipc_client_get_parts(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(client, error, |client| {
-        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
-        let uris = unsafe { try_strs(uris, n_uris) }?;
-        // SAFETY: the caller promises `ticket` is readable.
-        let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
-        // SAFETY: the caller promises `options` is NULL or live.
-        let options = unsafe { options_of(options) }?;
-        // SAFETY: the caller promises `cancel` is NULL or live.
-        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
+        asked!(uris: n_uris, ticket: ticket_len_bytes, options; cancel);
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         let parts = client.inner.get_parts(&uris, ticket, &options, cancel)?;
@@ -218,31 +199,13 @@ pub unsafe extern "C" fn dipc_client_list(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(client, error, |client| {
-        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
-        let uris = unsafe { try_strs(uris, n_uris) }?;
-        // SAFETY: the caller promises `prefix` is readable.
-        let prefix = unsafe { try_bytes(prefix, prefix_len_bytes, "prefix") }?;
-        // SAFETY: the caller promises `options` is NULL or live.
-        let options = unsafe { options_of(options) }?;
-        // SAFETY: the caller promises `cancel` is NULL or live.
-        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
+        asked!(uris: n_uris, prefix: prefix_len_bytes, options; cancel);
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         let stream = client.inner.list(&uris, prefix, &options, cancel)?;
         out.set(export_device_stream(Box::new(stream)).into_raw());
         Ok(())
     })
-}
-
-/// A copy of a stream's options; the defaults for NULL.
-///
-/// # Safety
-///
-/// `options` is NULL or live.
-pub(super) unsafe fn options_of(options: *const dipc_get_options) -> Result<GetOptions> {
-    // SAFETY: the caller promises `options` is NULL or live.
-    let options = unsafe { try_option(options) }?;
-    Ok(options.map_or_else(GetOptions::default, |given| given.inner.clone()))
 }
 
 /// Reads one figure of a client.
@@ -264,17 +227,14 @@ pub unsafe extern "C" fn dipc_client_stat(
     out: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(client, error, |client| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
+    export!(client, error, out => |client| {
         let stats = client.inner.stats();
-        out.set(match stat {
+        match stat {
             DIPC_CLIENT_STAT_STREAMS => stats.streams,
             DIPC_CLIENT_STAT_CONNECTIONS_MADE => stats.connections_made,
             DIPC_CLIENT_STAT_CONNECTIONS_IDLE => stats.connections_idle,
             _ => return Err(unknown_stat(stat, "DIPC_CLIENT_STAT_*")),
-        });
-        Ok(())
+        }
     })
 }
 

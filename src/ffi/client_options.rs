@@ -6,9 +6,10 @@ use crate::arrow::decode::Level;
 use crate::client::{ClientOptions, GetOptions};
 use crate::device::{DeviceKind, Target};
 use crate::error::{Error, Result};
+use crate::ffi::arguments::time_limit;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::guard_free;
-use crate::ffi::handle::{HandleState, try_out};
+use crate::ffi::handle::{HandleState, boxed};
 use crate::ffi::status::dipc_status;
 use crate::proto::Credit;
 
@@ -50,7 +51,7 @@ pub struct dipc_client_options {
     pub(super) inner: ClientOptions,
 }
 
-handle!(dipc_client_options, "options");
+handle!(dipc_client_options, "options", ClientOptions);
 
 /// Makes options with the default values. Each setter names its default.
 ///
@@ -66,15 +67,7 @@ pub unsafe extern "C" fn dipc_client_options_new(
     out: *mut *mut dipc_client_options,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(error, || {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        out.set_handle(dipc_client_options {
-            state: HandleState::new(),
-            inner: ClientOptions::default(),
-        });
-        Ok(())
-    })
+    export!(error, out = boxed(ClientOptions::default()))
 }
 
 /// Accepts servers of every user of this machine, not only of the client's user. Default: false.
@@ -94,10 +87,7 @@ pub unsafe extern "C" fn dipc_client_options_set_any_user(
     any_user: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.any_user = any_user;
-        Ok(())
-    })
+    export!(options, error, set any_user = any_user)
 }
 
 /// Sets how long an idle connection is kept for later streams. Then both sides close it. A
@@ -118,10 +108,7 @@ pub unsafe extern "C" fn dipc_client_options_set_idle_timeout_ns(
     idle_timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.idle_timeout = Duration::from_nanos(idle_timeout_ns);
-        Ok(())
-    })
+    export!(options, error, set idle_timeout = Duration::from_nanos(idle_timeout_ns))
 }
 
 /// Sets how many connections the client has at most to one server that takes many streams on one.
@@ -145,10 +132,7 @@ pub unsafe extern "C" fn dipc_client_options_set_connections(
     connections: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.connections = (connections > 0).then_some(connections);
-        Ok(())
-    })
+    export!(options, error, set connections = (connections > 0).then_some(connections))
 }
 
 /// Sets how many idle connections are kept for each server URI. Beyond that number the least
@@ -169,10 +153,7 @@ pub unsafe extern "C" fn dipc_client_options_set_max_idle(
     max_idle: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.max_idle = max_idle;
-        Ok(())
-    })
+    export!(options, error, set max_idle = max_idle)
 }
 
 /// Frees options. NULL does nothing. Clients keep a copy of their options.
@@ -194,7 +175,7 @@ pub struct dipc_get_options {
     pub(super) inner: GetOptions,
 }
 
-handle!(dipc_get_options, "options");
+handle!(dipc_get_options, "options", GetOptions);
 
 /// Makes options with the default values. Each setter names its default.
 ///
@@ -210,15 +191,7 @@ pub unsafe extern "C" fn dipc_get_options_new(
     out: *mut *mut dipc_get_options,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(error, || {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        out.set_handle(dipc_get_options {
-            state: HandleState::new(),
-            inner: GetOptions::default(),
-        });
-        Ok(())
-    })
+    export!(error, out = boxed(GetOptions::default()))
 }
 
 /// Sets the time limit from connecting to the server's first answer. The answer is the schema, a
@@ -243,10 +216,7 @@ pub unsafe extern "C" fn dipc_get_options_set_connect_timeout_ns(
     connect_timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.connect_timeout = Duration::from_nanos(connect_timeout_ns);
-        Ok(())
-    })
+    export!(options, error, set connect_timeout = Duration::from_nanos(connect_timeout_ns))
 }
 
 /// Sets how long the server may be silent while the client waits for it. Then the stream fails with
@@ -269,10 +239,7 @@ pub unsafe extern "C" fn dipc_get_options_set_stall_timeout_ns(
     stall_timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.stall_timeout = time_limit(stall_timeout_ns);
-        Ok(())
-    })
+    export!(options, error, set stall_timeout = time_limit(stall_timeout_ns))
 }
 
 /// Sets how many batches and bytes the server may send before the consumer takes them. Default: 16
@@ -296,10 +263,7 @@ pub unsafe extern "C" fn dipc_get_options_set_window(
     bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.window = window_of(batches, bytes)?;
-        Ok(())
-    })
+    export!(options, error, set window = window_of(batches, bytes)?)
 }
 
 /// Sets how many bytes of copies the server may lend at once. The consumer's arrays count until it
@@ -320,10 +284,7 @@ pub unsafe extern "C" fn dipc_get_options_set_lent_limit_bytes(
     lent_limit_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.lent_limit = lent_limit_bytes;
-        Ok(())
-    })
+    export!(options, error, set lent_limit = lent_limit_bytes)
 }
 
 /// Sets how much memory of this process one message of the server may take beside its body. A
@@ -351,10 +312,7 @@ pub unsafe extern "C" fn dipc_get_options_set_message_limit_bytes(
     message_limit_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.message_limit = Some(message_limit_bytes);
-        Ok(())
-    })
+    export!(options, error, set message_limit = Some(message_limit_bytes))
 }
 
 /// Sets the device that the arrays come to. Default: ARROW_DEVICE_CPU. Nothing is copied if the
@@ -381,10 +339,7 @@ pub unsafe extern "C" fn dipc_get_options_set_device(
     device_id: i64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.device = Target::of(DeviceKind(device_type), device_id)?;
-        Ok(())
-    })
+    export!(options, error, set device = Target::of(DeviceKind(device_type), device_id)?)
 }
 
 /// Sets how thoroughly arrays are checked before the consumer gets them. Default:
@@ -405,10 +360,7 @@ pub unsafe extern "C" fn dipc_get_options_set_validation(
     validation: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.level = level_of(validation)?;
-        Ok(())
-    })
+    export!(options, error, set level = level_of(validation)?)
 }
 
 /// Frees options. NULL does nothing. Streams keep a copy of their options.
@@ -444,9 +396,4 @@ pub(super) fn window_of(batches: u64, bytes: u64) -> Result<Credit> {
         return Err(Error::invalid_argument(text));
     }
     Ok(Credit { batches, bytes })
-}
-
-/// A limit in nanoseconds; none for DIPC_FOREVER.
-pub(super) fn time_limit(nanos: u64) -> Option<Duration> {
-    (nanos != DIPC_FOREVER).then(|| Duration::from_nanos(nanos))
 }

@@ -6,15 +6,14 @@ use crate::arrow::abi::ArrowSchema;
 use crate::arrow::description::{Description, Endpoint};
 use crate::error::{Error, Result, Status};
 use crate::ffi::cancel::dipc_cancel;
-use crate::ffi::caught::guard_value;
-use crate::ffi::client::{dipc_client, options_of};
+use crate::ffi::client::dipc_client;
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::guard_free;
-use crate::ffi::handle::{HandleState, Out, try_option, try_out, try_ref};
-use crate::ffi::headers::{dipc_headers, set_headers};
+use crate::ffi::handle::{HandleState, Out, boxed, try_out};
+use crate::ffi::headers::dipc_headers;
 use crate::ffi::status::dipc_status;
-use crate::ffi::text::{TextOut, try_bytes, try_strs};
+use crate::ffi::text::TextOut;
 use crate::proto::Headers;
 
 /// Rows.
@@ -40,11 +39,11 @@ handle!(dipc_description, "description");
 
 /// Gives a description to the caller.
 pub(super) fn give(out: Out<'_, *mut dipc_description>, inner: Description, headers: Headers) {
-    out.set_handle(dipc_description {
+    out.set(boxed(dipc_description {
         state: HandleState::new(),
         inner,
         headers,
-    });
+    }));
 }
 
 /// Asks a server what a descriptor stands for, and waits for the answer. A published table knows
@@ -80,14 +79,7 @@ pub unsafe extern "C" fn dipc_client_describe(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(client, error, |client| {
-        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
-        let uris = unsafe { try_strs(uris, n_uris) }?;
-        // SAFETY: the caller promises `descriptor` is readable.
-        let descriptor = unsafe { try_bytes(descriptor, descriptor_len_bytes, "descriptor") }?;
-        // SAFETY: the caller promises `options` is NULL or live.
-        let options = unsafe { options_of(options) }?;
-        // SAFETY: the caller promises `cancel` is NULL or live.
-        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
+        asked!(uris: n_uris, descriptor: descriptor_len_bytes, options; cancel);
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         let answer = (client.inner).describe(&uris, descriptor, &options, cancel)?;
@@ -114,14 +106,11 @@ pub unsafe extern "C" fn dipc_description_schema(
     out: *mut ArrowSchema,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(description, error, |description| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
+    export!(description, error, out => |description| {
         let schema = description.inner.schema()?;
         let text = "the schema is not known before the table is asked for";
         let schema = schema.ok_or_else(|| Error::new(Status::NotFound, text))?;
-        out.set(schema.into_raw());
-        Ok(())
+        schema.into_raw()
     })
 }
 
@@ -140,15 +129,13 @@ pub unsafe extern "C" fn dipc_description_total(
     description: *const dipc_description,
     total: i32,
 ) -> u64 {
-    guard_value(DIPC_UNKNOWN, || {
-        // SAFETY: the caller promises `description` is NULL or live.
-        let description = unsafe { try_ref(description) };
-        let value = description.ok().and_then(|description| match total {
+    export!(description or DIPC_UNKNOWN, |description| {
+        let value = match total {
             DIPC_TOTAL_ROWS => description.inner.rows,
             DIPC_TOTAL_BYTES => description.inner.bytes,
             DIPC_TOTAL_BATCHES => description.inner.batches,
             _ => None,
-        });
+        };
         value.unwrap_or(DIPC_UNKNOWN)
     })
 }
@@ -164,11 +151,7 @@ pub unsafe extern "C" fn dipc_description_total(
 /// `description` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_description_is_ordered(description: *const dipc_description) -> bool {
-    guard_value(false, || {
-        // SAFETY: the caller promises `description` is NULL or live.
-        let description = unsafe { try_ref(description) };
-        description.is_ok_and(|description| description.inner.is_ordered)
-    })
+    export!(description or false, |description| description.inner.is_ordered)
 }
 
 /// Gives the headers of the server's answer.
@@ -187,12 +170,7 @@ pub unsafe extern "C" fn dipc_description_headers(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(description, error, |description| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        set_headers(out, description.headers.clone());
-        Ok(())
-    })
+    export!(description, error, out => |description| boxed(description.headers.clone()))
 }
 
 /// Counts the endpoints.
@@ -207,10 +185,7 @@ pub unsafe extern "C" fn dipc_description_headers(
 pub unsafe extern "C" fn dipc_description_endpoint_count(
     description: *const dipc_description,
 ) -> usize {
-    guard_value(0, || {
-        // SAFETY: the caller promises `description` is NULL or live.
-        unsafe { try_ref(description) }.map_or(0, |description| description.inner.endpoints.len())
-    })
+    export!(description or 0, |description| description.inner.endpoints.len())
 }
 
 /// Gives the ticket of one endpoint.
@@ -262,11 +237,9 @@ pub unsafe extern "C" fn dipc_description_endpoint_total(
     index: usize,
     total: i32,
 ) -> u64 {
-    guard_value(DIPC_UNKNOWN, || {
-        // SAFETY: the caller promises `description` is NULL or live.
-        let description = unsafe { try_ref(description) };
-        let endpoint = description.and_then(|description| endpoint(&description.inner, index));
-        let value = endpoint.ok().and_then(|endpoint| match total {
+    export!(description or DIPC_UNKNOWN, |description| {
+        let endpoint = endpoint(&description.inner, index).ok();
+        let value = endpoint.and_then(|endpoint| match total {
             DIPC_TOTAL_ROWS => endpoint.rows,
             DIPC_TOTAL_BYTES => endpoint.bytes,
             _ => None,
@@ -290,11 +263,8 @@ pub unsafe extern "C" fn dipc_description_endpoint_uri_count(
     description: *const dipc_description,
     index: usize,
 ) -> usize {
-    guard_value(0, || {
-        // SAFETY: the caller promises `description` is NULL or live.
-        let description = unsafe { try_ref(description) };
-        let endpoint = description.and_then(|description| endpoint(&description.inner, index));
-        endpoint.map_or(0, |endpoint| endpoint.uris.len())
+    export!(description or 0, |description| {
+        endpoint(&description.inner, index).map_or(0, |endpoint| endpoint.uris.len())
     })
 }
 

@@ -114,10 +114,7 @@ pub unsafe extern "C" fn dipc_description_set_ordered(
     is_ordered: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(description, error, |description| {
-        description.inner.is_ordered = is_ordered;
-        Ok(())
-    })
+    export!(description, error, set is_ordered = is_ordered)
 }
 
 /// Sets a total of the whole table.
@@ -218,12 +215,7 @@ pub unsafe extern "C" fn dipc_description_to_stream(
     out: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(description, error, |description| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        out.set(description.inner.stream()?.into_raw());
-        Ok(())
-    })
+    export!(description, error, out => |description| description.inner.stream()?.into_raw())
 }
 
 fn known(value: u64) -> Option<u64> {

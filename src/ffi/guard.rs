@@ -37,8 +37,47 @@ impl Outcome for Polled {
 }
 
 /// Runs the body of an export: on a handle, or on none. A `const` handle is shared by the body, any
-/// other is its own.
+/// other is its own. The short forms are for the bodies that many exports have.
 macro_rules! export {
+    // A setter: `export!(options, error, set max_idle = max_idle)`.
+    ($handle:ident, $error:ident, set $($field:ident).+ = $value:expr) => {
+        export!($handle, $error, |handle| {
+            handle.inner.$($field).+ = $value;
+            Ok(())
+        })
+    };
+    // One output of no handle: `export!(error, out = boxed(Cancel::new()?))`.
+    ($error:ident, $out:ident = $value:expr) => {
+        export!($error, || {
+            // SAFETY: the section `# Safety` of each export, which its caller upholds, says that
+            // its outputs are NULL or writable.
+            let out = unsafe { $crate::ffi::handle::try_out($out, stringify!($out)) }?;
+            out.set($value);
+            Ok(())
+        })
+    };
+    // One output of a handle: `export!(put, error, out => |put| put.inner.fd()?.as_raw_fd())`.
+    ($handle:ident, $error:ident, $out:ident => |$this:ident| $value:expr) => {
+        export!($handle, $error, |$this| {
+            // SAFETY: the section `# Safety` of each export, which its caller upholds, says that
+            // its outputs are NULL or writable.
+            let out = unsafe { $crate::ffi::handle::try_out($out, stringify!($out)) }?;
+            out.set($value);
+            Ok(())
+        })
+    };
+    // A getter without an error, and its value for a handle that cannot be used:
+    // `export!(headers or 0, |headers| headers.inner.len())`.
+    ($handle:ident or $fallback:expr, |$this:ident| $value:expr) => {
+        $crate::ffi::caught::guard_value($fallback, || {
+            // SAFETY: the section `# Safety` of each export, which its caller upholds, says that
+            // its handle is NULL or live.
+            match unsafe { $crate::ffi::handle::try_ref($handle) } {
+                Ok($this) => $value,
+                Err(_) => $fallback,
+            }
+        })
+    };
     ($error:expr, $body:expr) => {
         export!((), $error, $body)
     };

@@ -66,8 +66,19 @@ pub(super) trait Handle {
     fn state(&self) -> &HandleState;
 }
 
-/// Implements [`Handle`] for a struct with a field `state`.
+/// Implements [`Handle`] for a struct with a field `state`, and [`From`] for one that has only
+/// `inner` beside it.
 macro_rules! handle {
+    ($type:ident, $name:literal, $inner:ty) => {
+        handle!($type, $name);
+
+        impl From<$inner> for $type {
+            fn from(inner: $inner) -> Self {
+                let state = $crate::ffi::handle::HandleState::new();
+                Self { state, inner }
+            }
+        }
+    };
     ($type:ty, $name:literal) => {
         impl $crate::ffi::handle::Handle for $type {
             const NAME: &'static str = $name;
@@ -153,9 +164,7 @@ impl<T> Out<'_, T> {
     }
 }
 
-impl<H: Handle> Out<'_, *mut H> {
-    /// Writes a new handle, which the C side frees.
-    pub(super) fn set_handle(self, handle: H) {
-        self.set(Box::into_raw(Box::new(handle)));
-    }
+/// A new handle, which the C side frees.
+pub(super) fn boxed<H: Handle>(handle: impl Into<H>) -> *mut H {
+    Box::into_raw(Box::new(handle.into()))
 }

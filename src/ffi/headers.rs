@@ -3,10 +3,9 @@
 use std::ffi::c_char;
 
 use crate::error::{Error, Status};
-use crate::ffi::caught::guard_value;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::guard_free;
-use crate::ffi::handle::{HandleState, Out, try_out, try_ref};
+use crate::ffi::handle::{HandleState, boxed};
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_bytes, try_str};
 use crate::proto::Headers;
@@ -18,15 +17,7 @@ pub struct dipc_headers {
     pub(super) inner: Headers,
 }
 
-handle!(dipc_headers, "headers");
-
-/// Gives `headers` to the caller.
-pub(super) fn set_headers(out: Out<'_, *mut dipc_headers>, headers: Headers) {
-    out.set_handle(dipc_headers {
-        state: HandleState::new(),
-        inner: headers,
-    });
-}
+handle!(dipc_headers, "headers", Headers);
 
 /// Makes an empty list of headers.
 ///
@@ -42,12 +33,7 @@ pub unsafe extern "C" fn dipc_headers_new(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(error, || {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        set_headers(out, Headers::new());
-        Ok(())
-    })
+    export!(error, out = boxed(Headers::new()))
 }
 
 /// Adds a pair at the end.
@@ -92,10 +78,7 @@ pub unsafe extern "C" fn dipc_headers_add(
 /// `headers` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_headers_count(headers: *const dipc_headers) -> usize {
-    guard_value(0, || {
-        // SAFETY: the caller promises `headers` is NULL or live.
-        unsafe { try_ref(headers) }.map_or(0, |headers| headers.inner.len())
-    })
+    export!(headers or 0, |headers| headers.inner.len())
 }
 
 /// Gives the key of one pair.

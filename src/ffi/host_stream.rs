@@ -3,8 +3,8 @@
 use crate::arrow::abi::ArrowArrayStream;
 use crate::arrow::stream;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::handle::{null_argument, try_out};
-use crate::ffi::headers::{dipc_headers, set_headers};
+use crate::ffi::handle::{boxed, null_argument, try_out};
+use crate::ffi::headers::dipc_headers;
 use crate::ffi::status::dipc_status;
 use crate::ffi::stream::{encode_metadata, fetched, figure};
 use crate::ffi::text::TextOut;
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn dipc_host_stream_headers(
         let out = unsafe { try_out(out, "out") }?;
         // SAFETY: the caller promises a stream that follows Arrow's interface, whose callbacks are
         // not running.
-        set_headers(out, unsafe { fetched(stream) }?.headers());
+        out.set(boxed(unsafe { fetched(stream) }?.headers()));
         Ok(())
     })
 }

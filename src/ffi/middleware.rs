@@ -49,14 +49,9 @@ pub unsafe extern "C" fn dipc_server_set_middleware(
         let Some(function) = provider else {
             return server.inner.clear_middleware();
         };
-        let (provider, data) = ForeignProvider::with_flags(function, userdata, finalizer, 0)?;
-        server
-            .inner
-            .set_middleware(header, provider)
-            .map_err(|(error, _provider)| {
-                data.relinquish();
-                error
-            })
+        ForeignProvider::hand_over(function, userdata, finalizer, 0, |provider| {
+            server.inner.set_middleware(header, provider)
+        })
     })
 }
 

@@ -19,8 +19,9 @@
 mod handle;
 #[macro_use]
 mod guard;
-mod arena;
+#[macro_use]
 mod arguments;
+mod arena;
 mod async_streams;
 mod batch;
 mod cancel;

@@ -29,10 +29,7 @@ pub unsafe extern "C" fn dipc_server_options_set_allow_remote(
     allow_remote: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.link.access.allow_remote = allow_remote;
-        Ok(())
-    })
+    export!(options, error, set link.access.allow_remote = allow_remote)
 }
 
 /// Declares that every process on this server's network is trusted, and so allows ucx listeners.
@@ -55,10 +52,7 @@ pub unsafe extern "C" fn dipc_server_options_set_trusted_network(
     trusted_network: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.link.access.trusted_network = trusted_network;
-        Ok(())
-    })
+    export!(options, error, set link.access.trusted_network = trusted_network)
 }
 
 /// Sets an option of one transport. A key or value that UCX refuses fails here if the library can
@@ -153,10 +147,7 @@ pub unsafe extern "C" fn dipc_server_options_set_spin_ns(
     spin_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.spin = Duration::from_nanos(spin_ns);
-        Ok(())
-    })
+    export!(options, error, set spin = Duration::from_nanos(spin_ns))
 }
 
 /// Sets how long a thread that waits for the stream spins before it sleeps. A spinning thread uses
@@ -178,10 +169,7 @@ pub unsafe extern "C" fn dipc_get_options_set_spin_ns(
     spin_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.spin = Duration::from_nanos(spin_ns);
-        Ok(())
-    })
+    export!(options, error, set spin = Duration::from_nanos(spin_ns))
 }
 
 /// Sets how many connections carry one stream, if the transport can split bodies (tcp only).

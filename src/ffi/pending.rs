@@ -6,19 +6,16 @@ use std::os::fd::AsRawFd as _;
 use crate::arrow::abi::ArrowDeviceArrayStream;
 use crate::arrow::stream::export_device_stream;
 use crate::client::{Answer, Pending};
-use crate::error::Error;
 use crate::ffi::cancel::dipc_cancel;
-use crate::ffi::client::{dipc_client, options_of};
+use crate::ffi::client::dipc_client;
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::description::{dipc_description, give};
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{Polled, guard_free};
-use crate::ffi::handle::{HandleState, try_option, try_out};
+use crate::ffi::handle::{HandleState, boxed, try_out};
 use crate::ffi::put::dipc_put;
-use crate::ffi::request_headers::{DIPC_VERB_DESCRIBE, DIPC_VERB_GET, DIPC_VERB_LIST};
+use crate::ffi::request_headers::verb_of;
 use crate::ffi::status::dipc_status;
-use crate::ffi::text::{try_bytes, try_strs};
-use crate::proto::Verb;
 
 /// A request that threads of the client make, begun by dipc_client_start(),
 /// dipc_client_start_put() or dipc_client_start_exchange(). Outlives the client.
@@ -27,16 +24,7 @@ pub struct dipc_pending {
     inner: Pending,
 }
 
-handle!(dipc_pending, "pending");
-
-impl dipc_pending {
-    pub(super) fn new(inner: Pending) -> Self {
-        Self {
-            state: HandleState::new(),
-            inner,
-        }
-    }
-}
+handle!(dipc_pending, "pending", Pending);
 
 /// dipc_client_get(), dipc_client_list() or dipc_client_describe() without a wait, for event loops.
 /// On a connection that is open and that streams share, this call asks. Otherwise, and for a
@@ -77,31 +65,14 @@ pub unsafe extern "C" fn dipc_client_start(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(client, error, |client| {
-        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
-        let uris = unsafe { try_strs(uris, n_uris) }?;
-        // SAFETY: the caller promises `descriptor` is readable.
-        let descriptor = unsafe { try_bytes(descriptor, descriptor_len_bytes, "descriptor") }?;
-        // SAFETY: the caller promises `options` is NULL or live.
-        let options = unsafe { options_of(options) }?;
-        // SAFETY: the caller promises `cancel` is NULL or live.
-        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
+        asked!(uris: n_uris, descriptor: descriptor_len_bytes, options; cancel);
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
-        let verb = match verb {
-            DIPC_VERB_GET => Verb::Get,
-            DIPC_VERB_LIST => Verb::List,
-            DIPC_VERB_DESCRIBE => Verb::Describe,
-            _ => {
-                return Err(Error::invalid_argument(format!(
-                    "the verb {verb} is none of DIPC_VERB_GET, DIPC_VERB_LIST and \
-                     DIPC_VERB_DESCRIBE"
-                )));
-            }
-        };
+        let verb = verb_of(verb)?;
         let pending = client
             .inner
             .start(verb, &uris, descriptor, &options, cancel)?;
-        out.set_handle(dipc_pending::new(pending));
+        out.set(boxed(pending));
         Ok(())
     })
 }
@@ -125,12 +96,7 @@ pub unsafe extern "C" fn dipc_pending_fd(
     out: *mut c_int,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(pending, error, |pending| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        out.set(pending.inner.fd()?.as_raw_fd());
-        Ok(())
-    })
+    export!(pending, error, out => |pending| pending.inner.fd()?.as_raw_fd())
 }
 
 /// Gives the stream of DIPC_VERB_GET or DIPC_VERB_LIST, if it is there. Then the request is done.
@@ -217,7 +183,7 @@ pub unsafe extern "C" fn dipc_pending_try_put(
         let out = unsafe { try_out(out, "out") }?;
         let is_put = |answer: &Answer| matches!(answer, Answer::Put(_, None));
         if let Some(Answer::Put(put, _)) = pending.inner.try_answer(is_put)? {
-            out.set_handle(dipc_put::new(*put));
+            out.set(boxed(dipc_put::new(*put)));
             return Ok(Polled::Done);
         }
         Ok(Polled::Nothing)
@@ -252,7 +218,7 @@ pub unsafe extern "C" fn dipc_pending_try_exchange(
         let answers = unsafe { try_out(answers, "answers") }?;
         let is_exchange = |answer: &Answer| matches!(answer, Answer::Put(_, Some(_)));
         if let Some(Answer::Put(put, Some(stream))) = pending.inner.try_answer(is_exchange)? {
-            out.set_handle(dipc_put::new(*put));
+            out.set(boxed(dipc_put::new(*put)));
             answers.set(export_device_stream(stream).into_raw());
             return Ok(Polled::Done);
         }

@@ -145,12 +145,7 @@ pub unsafe extern "C" fn dipc_server_request_fd(
     out: *mut c_int,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(server, error, |server| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        out.set(server.inner.request_fd().as_raw_fd());
-        Ok(())
-    })
+    export!(server, error, out => |server| server.inner.request_fd().as_raw_fd())
 }
 
 /// Gives a descriptor for the event loop of a host that pushes batches: the pull form without a
@@ -175,12 +170,7 @@ pub unsafe extern "C" fn dipc_request_fd(
     out: *mut c_int,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(request, error, |request| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        out.set(request.get().fd()?);
-        Ok(())
-    })
+    export!(request, error, out => |request| request.get().fd()?)
 }
 
 /// # Safety

@@ -38,6 +38,8 @@ pub type dipc_provider = Option<
 /// metadata and bodies over two connections.
 pub const DIPC_PROVIDER_DETERMINISTIC: u32 = 1;
 
+type BoxedProvider = Box<dyn HostProvider>;
+
 /// The function behind a [`dipc_provider`] that is not NULL.
 pub(super) type ProviderFunction =
     unsafe extern "C" fn(*mut c_void, *mut dipc_request, *mut ArrowDeviceArrayStream) -> i32;
@@ -49,18 +51,14 @@ pub(super) struct ForeignProvider {
 }
 
 impl ForeignProvider {
-    /// A provider of the host, and its userdata: a call that fails to pass the provider on gives
-    /// that back to the caller ([`ForeignData::relinquish`]).
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument`: unknown flags.
-    pub(super) fn with_flags(
+    /// Makes a provider, and gives it to `take`. If `take` gives it back, the host keeps its data.
+    pub(super) fn hand_over(
         function: ProviderFunction,
         userdata: *mut c_void,
         finalizer: dipc_finalizer,
         flags: u32,
-    ) -> Result<(Box<dyn HostProvider>, Arc<ForeignData>)> {
+        take: impl FnOnce(BoxedProvider) -> Result<(), (Error, BoxedProvider)>,
+    ) -> Result<()> {
         if flags & !DIPC_PROVIDER_DETERMINISTIC != 0 {
             return Err(Error::invalid_argument(format!(
                 "flags are {flags:#x}: unknown bits"
@@ -72,7 +70,10 @@ impl ForeignProvider {
             data: Arc::clone(&data),
             deterministic: flags & DIPC_PROVIDER_DETERMINISTIC != 0,
         };
-        Ok((Box::new(provider), data))
+        take(Box::new(provider)).map_err(|(error, _provider)| {
+            data.relinquish();
+            error
+        })
     }
 }
 

@@ -5,11 +5,11 @@ use std::os::fd::AsRawFd as _;
 
 use crate::arrow::abi::ArrowDeviceArray;
 use crate::client::Put;
-use crate::ffi::arguments::timeout;
+use crate::ffi::arguments::time_limit;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{Polled, guard_free};
-use crate::ffi::handle::{HandleState, try_out};
-use crate::ffi::headers::{dipc_headers, set_headers};
+use crate::ffi::handle::{HandleState, boxed, try_out};
+use crate::ffi::headers::dipc_headers;
 use crate::ffi::loan::Loan;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_bytes, try_str};
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn dipc_put_push(
         // SAFETY: the caller promises `batch` is NULL, or initialised and used by nobody else.
         let (loan, array) = unsafe { Loan::new(batch) }?;
         (put.inner)
-            .push(array, metadata, timeout(timeout_ns))
+            .push(array, metadata, time_limit(timeout_ns))
             .map_err(|(error, _stand_in)| error)?;
         loan.accept();
         Ok(())
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn dipc_put_next_result(
     export!(put, error, |put| {
         // SAFETY: the caller promises `out_batches` is NULL or writable.
         let out = unsafe { try_out(out_batches, "out_batches") }?;
-        let Some(result) = put.inner.next_result(timeout(timeout_ns))? else {
+        let Some(result) = put.inner.next_result(time_limit(timeout_ns))? else {
             return Ok(Polled::Nothing);
         };
         out.set(result.batches);
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn dipc_put_finish(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(put, error, |put| {
-        let batches = put.inner.finish(timeout(timeout_ns))?;
+        let batches = put.inner.finish(time_limit(timeout_ns))?;
         if !out_batches.is_null() {
             // SAFETY: it is not NULL, so the caller promises that it is writable.
             unsafe { out_batches.write(batches) };
@@ -228,12 +228,7 @@ pub unsafe extern "C" fn dipc_put_headers(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(put, error, |put| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        set_headers(out, put.inner.headers());
-        Ok(())
-    })
+    export!(put, error, out => |put| boxed(put.inner.headers()))
 }
 
 /// Gives a descriptor for an event loop. It is readable at first, when a call with timeout_ns 0 that
@@ -254,12 +249,7 @@ pub unsafe extern "C" fn dipc_put_fd(
     out: *mut c_int,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(put, error, |put| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        out.set(put.inner.fd()?.as_raw_fd());
-        Ok(())
-    })
+    export!(put, error, out => |put| put.inner.fd()?.as_raw_fd())
 }
 
 /// Frees a put. A table that is not finished fails. NULL does nothing. Batches that the server still

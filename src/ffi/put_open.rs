@@ -5,18 +5,16 @@ use std::ffi::c_char;
 use crate::arrow::abi::{ArrowDeviceArrayStream, ArrowSchema};
 use crate::arrow::stream::export_device_stream;
 use crate::arrow::{CStruct as _, OwnedDeviceStream};
-use crate::client::PutOptions;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::ffi::cancel::dipc_cancel;
-use crate::ffi::client::{dipc_client, options_of as get_options_of};
+use crate::ffi::client::dipc_client;
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::handle::{null_argument, try_option, try_out};
+use crate::ffi::handle::{boxed, null_argument, try_out};
 use crate::ffi::loan::try_schema;
 use crate::ffi::put::dipc_put;
 use crate::ffi::put_options::dipc_put_options;
 use crate::ffi::status::dipc_status;
-use crate::ffi::text::{try_bytes, try_strs};
 
 /// Asks a server to take a table, and waits for its answer. Nothing of a batch is encoded or sent
 /// before the server has accepted. Then dipc_put_next_result() and dipc_put_finish() pull the
@@ -59,14 +57,7 @@ pub unsafe extern "C" fn dipc_client_put(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(client, error, |client| {
-        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
-        let uris = unsafe { try_strs(uris, n_uris) }?;
-        // SAFETY: the caller promises `descriptor` is readable.
-        let descriptor = unsafe { try_bytes(descriptor, descriptor_len_bytes, "descriptor") }?;
-        // SAFETY: the caller promises `options` is NULL or live.
-        let options = unsafe { options_of(options) }?;
-        // SAFETY: the caller promises `cancel` is NULL or live.
-        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
+        asked!(uris: n_uris, descriptor: descriptor_len_bytes, options; cancel);
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         // SAFETY: the caller promises `source` is NULL, or initialised and used by nobody else.
@@ -82,7 +73,7 @@ pub unsafe extern "C" fn dipc_client_put(
             .put_stream(&uris, descriptor, owned, &options, cancel)
         {
             Ok(put) => {
-                out.set_handle(dipc_put::new(put));
+                out.set(boxed(dipc_put::new(put)));
                 Ok(())
             }
             Err((error, owned)) => {
@@ -127,14 +118,7 @@ pub unsafe extern "C" fn dipc_client_put_open(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(client, error, |client| {
-        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
-        let uris = unsafe { try_strs(uris, n_uris) }?;
-        // SAFETY: the caller promises `descriptor` is readable.
-        let descriptor = unsafe { try_bytes(descriptor, descriptor_len_bytes, "descriptor") }?;
-        // SAFETY: the caller promises `options` is NULL or live.
-        let options = unsafe { options_of(options) }?;
-        // SAFETY: the caller promises `cancel` is NULL or live.
-        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
+        asked!(uris: n_uris, descriptor: descriptor_len_bytes, options; cancel);
         // SAFETY: the caller promises `schema` is NULL or a schema.
         let schema = unsafe { try_schema(schema, "schema") }?;
         // SAFETY: the caller promises `out` is NULL or writable.
@@ -143,7 +127,7 @@ pub unsafe extern "C" fn dipc_client_put_open(
         let put = client
             .inner
             .put(&uris, descriptor, described, &options, cancel)?;
-        out.set_handle(dipc_put::new(put));
+        out.set(boxed(dipc_put::new(put)));
         Ok(())
     })
 }
@@ -195,16 +179,7 @@ pub unsafe extern "C" fn dipc_client_exchange(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(client, error, |client| {
-        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
-        let uris = unsafe { try_strs(uris, n_uris) }?;
-        // SAFETY: the caller promises `descriptor` is readable.
-        let descriptor = unsafe { try_bytes(descriptor, descriptor_len_bytes, "descriptor") }?;
-        // SAFETY: the caller promises `options` is NULL or live.
-        let options = unsafe { options_of(options) }?;
-        // SAFETY: the caller promises `answer_options` is NULL or live.
-        let answer_options = unsafe { get_options_of(answer_options) }?;
-        // SAFETY: the caller promises `cancel` is NULL or live.
-        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
+        asked!(uris: n_uris, descriptor: descriptor_len_bytes, options, answer_options; cancel);
         // SAFETY: the caller promises `schema` is NULL or a schema.
         let schema = unsafe { try_schema(schema, "schema") }?;
         // SAFETY: the caller promises `out` is NULL or writable.
@@ -216,17 +191,8 @@ pub unsafe extern "C" fn dipc_client_exchange(
         let (put, stream) = client
             .inner
             .exchange(&uris, descriptor, described, both, cancel)?;
-        out.set_handle(dipc_put::new(put));
+        out.set(boxed(dipc_put::new(put)));
         answers.set(export_device_stream(Box::new(stream)).into_raw());
         Ok(())
     })
-}
-
-/// # Safety
-///
-/// `options` is NULL or live.
-pub(super) unsafe fn options_of(options: *const dipc_put_options) -> Result<PutOptions> {
-    // SAFETY: the caller promises `options` is NULL or live.
-    let options = unsafe { try_option(options) }?;
-    Ok(options.map_or_else(PutOptions::default, |given| given.inner.clone()))
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::client::PutOptions;
 use crate::error::Error;
-use crate::ffi::client_options::time_limit;
+use crate::ffi::arguments::time_limit;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::guard_free;
-use crate::ffi::handle::{HandleState, try_out, try_ref};
+use crate::ffi::handle::{HandleState, boxed, try_ref};
 use crate::ffi::headers::dipc_headers;
 use crate::ffi::server_options::{body_policy, compression_of};
 use crate::ffi::status::dipc_status;
@@ -19,7 +19,7 @@ pub struct dipc_put_options {
     pub(super) inner: PutOptions,
 }
 
-handle!(dipc_put_options, "options");
+handle!(dipc_put_options, "options", PutOptions);
 
 /// Makes options with the default values. Each setter names its default.
 ///
@@ -35,15 +35,7 @@ pub unsafe extern "C" fn dipc_put_options_new(
     out: *mut *mut dipc_put_options,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(error, || {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        out.set_handle(dipc_put_options {
-            state: HandleState::new(),
-            inner: PutOptions::default(),
-        });
-        Ok(())
-    })
+    export!(error, out = boxed(PutOptions::default()))
 }
 
 /// Sets how long the server may take from the connection to its first answer. Default: 10 s.
@@ -65,10 +57,7 @@ pub unsafe extern "C" fn dipc_put_options_set_connect_timeout_ns(
     connect_timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.connect_timeout = Duration::from_nanos(connect_timeout_ns);
-        Ok(())
-    })
+    export!(options, error, set connect_timeout = Duration::from_nanos(connect_timeout_ns))
 }
 
 /// Sets how long the server may take nothing and say nothing while the client waits for it; then
@@ -89,10 +78,7 @@ pub unsafe extern "C" fn dipc_put_options_set_stall_timeout_ns(
     stall_timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.stall_timeout = time_limit(stall_timeout_ns);
-        Ok(())
-    })
+    export!(options, error, set stall_timeout = time_limit(stall_timeout_ns))
 }
 
 /// Sets how long the whole stream may take, from the request on; then it fails with
@@ -113,10 +99,7 @@ pub unsafe extern "C" fn dipc_put_options_set_deadline_ns(
     deadline_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.deadline = time_limit(deadline_ns);
-        Ok(())
-    })
+    export!(options, error, set deadline = time_limit(deadline_ns))
 }
 
 /// Sets headers for the server's host, in place of those set before. Default: none.
@@ -165,10 +148,7 @@ pub unsafe extern "C" fn dipc_put_options_set_send_secrets(
     send_secrets: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.send_secrets = send_secrets;
-        Ok(())
-    })
+    export!(options, error, set send_secrets = send_secrets)
 }
 
 /// Has each message checked by a checksum, as dipc_get_options_set_checksums(). For an exchange
@@ -189,10 +169,7 @@ pub unsafe extern "C" fn dipc_put_options_set_checksums(
     checksums: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.checksums = checksums;
-        Ok(())
-    })
+    export!(options, error, set checksums = checksums)
 }
 
 /// Sets how bodies travel, as dipc_server_options_set_body(). Default: DIPC_BODY_AUTO.
@@ -212,10 +189,7 @@ pub unsafe extern "C" fn dipc_put_options_set_body(
     policy: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.body = body_policy(policy)?;
-        Ok(())
-    })
+    export!(options, error, set body = body_policy(policy)?)
 }
 
 /// Sets the compression of bodies. Compressed bodies travel as bytes. Default:
@@ -236,10 +210,7 @@ pub unsafe extern "C" fn dipc_put_options_set_compression(
     compression: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.compression = compression_of(compression)?;
-        Ok(())
-    })
+    export!(options, error, set compression = compression_of(compression)?)
 }
 
 /// Sets how many connections carry the stream, as dipc_get_options_set_connections(). Default: 1.

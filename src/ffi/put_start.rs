@@ -4,16 +4,14 @@ use std::ffi::c_char;
 
 use crate::arrow::abi::ArrowSchema;
 use crate::ffi::cancel::dipc_cancel;
-use crate::ffi::client::{dipc_client, options_of as get_options_of};
+use crate::ffi::client::dipc_client;
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::handle::{try_option, try_out};
+use crate::ffi::handle::{boxed, try_out};
 use crate::ffi::loan::try_schema;
 use crate::ffi::pending::dipc_pending;
-use crate::ffi::put_open::options_of;
 use crate::ffi::put_options::dipc_put_options;
 use crate::ffi::status::dipc_status;
-use crate::ffi::text::{try_bytes, try_strs};
 
 /// dipc_client_put_open() without a wait, for event loops. Threads of the client connect and wait for
 /// the server, as for dipc_client_start(). dipc_pending_try_put() gives the put.
@@ -53,14 +51,7 @@ pub unsafe extern "C" fn dipc_client_start_put(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(client, error, |client| {
-        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
-        let uris = unsafe { try_strs(uris, n_uris) }?;
-        // SAFETY: the caller promises `descriptor` is readable.
-        let descriptor = unsafe { try_bytes(descriptor, descriptor_len_bytes, "descriptor") }?;
-        // SAFETY: the caller promises `options` is NULL or live.
-        let options = unsafe { options_of(options) }?;
-        // SAFETY: the caller promises `cancel` is NULL or live.
-        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
+        asked!(uris: n_uris, descriptor: descriptor_len_bytes, options; cancel);
         // SAFETY: the caller promises `schema` is NULL or a schema.
         let schema = unsafe { try_schema(schema, "schema") }?;
         // SAFETY: the caller promises `out` is NULL or writable.
@@ -70,7 +61,7 @@ pub unsafe extern "C" fn dipc_client_start_put(
             client
                 .inner
                 .start_put(&uris, descriptor, (&schema, device_type), options, cancel)?;
-        out.set_handle(dipc_pending::new(pending));
+        out.set(boxed(pending));
         Ok(())
     })
 }
@@ -117,26 +108,17 @@ pub unsafe extern "C" fn dipc_client_start_exchange(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(client, error, |client| {
-        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
-        let uris = unsafe { try_strs(uris, n_uris) }?;
-        // SAFETY: the caller promises `descriptor` is readable.
-        let descriptor = unsafe { try_bytes(descriptor, descriptor_len_bytes, "descriptor") }?;
-        // SAFETY: the caller promises `options` is NULL or live.
-        let options = unsafe { options_of(options) }?;
-        // SAFETY: the caller promises `answer_options` is NULL or live.
-        let answers = unsafe { get_options_of(answer_options) }?;
-        // SAFETY: the caller promises `cancel` is NULL or live.
-        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
+        asked!(uris: n_uris, descriptor: descriptor_len_bytes, options, answer_options; cancel);
         // SAFETY: the caller promises `schema` is NULL or a schema.
         let schema = unsafe { try_schema(schema, "schema") }?;
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
-        let options = (&options, Some(&answers));
+        let options = (&options, Some(&answer_options));
         let pending =
             client
                 .inner
                 .start_put(&uris, descriptor, (&schema, device_type), options, cancel)?;
-        out.set_handle(dipc_pending::new(pending));
+        out.set(boxed(pending));
         Ok(())
     })
 }

@@ -1,9 +1,7 @@
 //! Figures of a stream that a client sends, and whether it is over.
 
 use crate::ffi::arguments::unknown_stat;
-use crate::ffi::caught::guard_value;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::handle::{try_out, try_ref};
 use crate::ffi::put::dipc_put;
 use crate::ffi::status::dipc_status;
 
@@ -30,10 +28,7 @@ pub const DIPC_PUT_STAT_LENT_OUTSTANDING: i32 = 5;
 /// `put` is NULL, or live and not written to by another thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_put_is_over(put: *const dipc_put) -> bool {
-    guard_value(true, || {
-        // SAFETY: the caller promises `put` is NULL or live.
-        unsafe { try_ref(put) }.map_or(true, |put| put.inner.is_over())
-    })
+    export!(put or true, |put| put.inner.is_over())
 }
 
 /// Reads one figure of a put.
@@ -56,18 +51,15 @@ pub unsafe extern "C" fn dipc_put_stat(
     out: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(put, error, |put| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
+    export!(put, error, out => |put| {
         let stats = put.inner.stats();
-        out.set(match stat {
+        match stat {
             DIPC_PUT_STAT_BATCHES => stats.batches,
             DIPC_PUT_STAT_BYTES_LENT => stats.bytes_lent,
             DIPC_PUT_STAT_BYTES_COPIED => stats.bytes_copied,
             DIPC_PUT_STAT_BYTES_SENT => stats.bytes_sent,
             DIPC_PUT_STAT_LENT_OUTSTANDING => stats.lent_outstanding,
             _ => return Err(unknown_stat(stat, "DIPC_PUT_STAT_*")),
-        });
-        Ok(())
+        }
     })
 }

@@ -4,11 +4,11 @@ use std::ffi::c_char;
 use std::os::fd::AsRawFd;
 
 use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
-use crate::ffi::arguments::timeout;
+use crate::ffi::arguments::time_limit;
 use crate::ffi::caught::guard_value;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::guard_free;
-use crate::ffi::handle::{HandleState, try_out, try_ref};
+use crate::ffi::handle::HandleState;
 use crate::ffi::loan::{Loan, try_schema};
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_bytes, try_str};
@@ -141,10 +141,7 @@ pub unsafe extern "C" fn dipc_request_peer(
 /// `request` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_request_is_cancelled(request: *const dipc_request) -> bool {
-    guard_value(true, || {
-        // SAFETY: the caller promises `request` is NULL or live.
-        unsafe { try_ref(request) }.map_or(true, |request| request.get().is_cancelled())
-    })
+    export!(request or true, |request| request.get().is_cancelled())
 }
 
 /// Gives a descriptor that becomes readable (POLLIN) when dipc_request_is_cancelled() becomes true.
@@ -167,12 +164,7 @@ pub unsafe extern "C" fn dipc_request_cancel_fd(
     out_fd: *mut i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(request, error, |request| {
-        // SAFETY: the caller promises `out_fd` is NULL or writable.
-        let out = unsafe { try_out(out_fd, "out_fd") }?;
-        out.set(request.get().cancel_fd()?.as_raw_fd());
-        Ok(())
-    })
+    export!(request, error, out_fd => |request| request.get().cancel_fd()?.as_raw_fd())
 }
 
 /// Pull form: sends the schema, before the first batch: that of the whole table, unless the host
@@ -244,7 +236,7 @@ pub unsafe extern "C" fn dipc_request_push(
         let (loan, array) = unsafe { Loan::new(batch) }?;
         request
             .get()
-            .push(array, metadata, timeout(timeout_ns))
+            .push(array, metadata, time_limit(timeout_ns))
             .map_err(|(error, _stand_in)| error)?;
         loan.accept();
         Ok(())
@@ -271,7 +263,7 @@ pub unsafe extern "C" fn dipc_request_finish(
 ) -> dipc_status {
     export!(request, error, |request| request
         .get()
-        .finish(timeout(timeout_ns)))
+        .finish(time_limit(timeout_ns)))
 }
 
 /// Fails the stream with a reason. The client's error text is "the server: " and the reason; its

@@ -1,10 +1,10 @@
 //! What a request says beside its ticket, and the headers of its answer.
 
-use crate::ffi::caught::guard_value;
+use crate::error::{Error, Result};
 use crate::ffi::client_options::DIPC_FOREVER;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::handle::{try_out, try_ref};
-use crate::ffi::headers::{dipc_headers, set_headers};
+use crate::ffi::handle::{boxed, try_ref};
+use crate::ffi::headers::dipc_headers;
 use crate::ffi::request::dipc_request;
 use crate::ffi::status::dipc_status;
 use crate::proto::Verb;
@@ -34,6 +34,18 @@ pub(super) fn number_of(verb: Verb) -> i32 {
     }
 }
 
+/// The verb with this number, of those that a table answers.
+pub(super) fn verb_of(number: i32) -> Result<Verb> {
+    match number {
+        DIPC_VERB_GET => Ok(Verb::Get),
+        DIPC_VERB_DESCRIBE => Ok(Verb::Describe),
+        DIPC_VERB_LIST => Ok(Verb::List),
+        _ => Err(Error::invalid_argument(format!(
+            "verb is {number}: DIPC_VERB_GET, DIPC_VERB_DESCRIBE or DIPC_VERB_LIST"
+        ))),
+    }
+}
+
 /// The verb of a request.
 ///
 /// @param request  Request, or NULL.
@@ -44,10 +56,7 @@ pub(super) fn number_of(verb: Verb) -> i32 {
 /// `request` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_request_verb(request: *const dipc_request) -> i32 {
-    guard_value(0, || {
-        // SAFETY: the caller promises `request` is NULL or live.
-        unsafe { try_ref(request) }.map_or(0, |request| number_of(request.get().verb()))
-    })
+    export!(request or 0, |request| number_of(request.get().verb()))
 }
 
 /// How long the client still waits for the end of the stream.
@@ -61,14 +70,9 @@ pub unsafe extern "C" fn dipc_request_verb(request: *const dipc_request) -> i32 
 /// `request` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_request_time_left_ns(request: *const dipc_request) -> u64 {
-    guard_value(0, || {
-        // SAFETY: the caller promises `request` is NULL or live.
-        let left = unsafe { try_ref(request) }.map(|request| request.get().time_left());
-        match left {
-            Ok(None) => DIPC_FOREVER,
-            Ok(Some(left)) => u64::try_from(left.as_nanos()).unwrap_or(DIPC_FOREVER - 1),
-            Err(_) => 0,
-        }
+    export!(request or 0, |request| match request.get().time_left() {
+        None => DIPC_FOREVER,
+        Some(left) => u64::try_from(left.as_nanos()).unwrap_or(DIPC_FOREVER - 1),
     })
 }
 
@@ -88,12 +92,7 @@ pub unsafe extern "C" fn dipc_request_headers(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(request, error, |request| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        set_headers(out, request.get().headers().clone());
-        Ok(())
-    })
+    export!(request, error, out => |request| boxed(request.get().headers().clone()))
 }
 
 /// Adds headers to the answer of a request. The client gets them with the schema; headers that are

@@ -1,6 +1,7 @@
 //! Options that a request carries to the server's host.
 
-use crate::ffi::client_options::{dipc_get_options, time_limit};
+use crate::ffi::arguments::time_limit;
+use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::handle::try_ref;
 use crate::ffi::headers::dipc_headers;
@@ -27,10 +28,7 @@ pub unsafe extern "C" fn dipc_get_options_set_deadline_ns(
     deadline_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.deadline = time_limit(deadline_ns);
-        Ok(())
-    })
+    export!(options, error, set deadline = time_limit(deadline_ns))
 }
 
 /// Sends the header `authorization` also where others may read the connection: over tcp beyond the
@@ -52,10 +50,7 @@ pub unsafe extern "C" fn dipc_get_options_set_send_secrets(
     send_secrets: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.send_secrets = send_secrets;
-        Ok(())
-    })
+    export!(options, error, set send_secrets = send_secrets)
 }
 
 /// Has each message checked by a checksum (CRC-32C) where a network could change it unseen: over
@@ -80,10 +75,7 @@ pub unsafe extern "C" fn dipc_get_options_set_checksums(
     checksums: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.checksums = checksums;
-        Ok(())
-    })
+    export!(options, error, set checksums = checksums)
 }
 
 /// Lets dipc_client_get_parts() follow a description of another server's to ucx addresses. Peers of
@@ -104,10 +96,7 @@ pub unsafe extern "C" fn dipc_get_options_set_trusted_network(
     trusted_network: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.trusted_network = trusted_network;
-        Ok(())
-    })
+    export!(options, error, set trusted_network = trusted_network)
 }
 
 /// Sets headers for the server's host, in place of those set before. Default none. A server that

@@ -3,9 +3,7 @@
 use std::ffi::c_char;
 
 use crate::error::{Error, Status};
-use crate::ffi::caught::guard_value;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::handle::try_ref;
 use crate::ffi::request::dipc_request;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::TextOut;
@@ -29,15 +27,11 @@ pub const DIPC_PEER_GID: i32 = 3;
 /// `request` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_request_peer_id(request: *const dipc_request, which: i32) -> i64 {
-    guard_value(-1, || {
-        // SAFETY: the caller promises `request` is NULL or live.
-        let process = unsafe { try_ref(request) }.map(|request| request.get().origin().process);
-        match (process, which) {
-            (Ok(Some(process)), DIPC_PEER_PID) => process.pid.into(),
-            (Ok(Some(process)), DIPC_PEER_UID) => process.uid.into(),
-            (Ok(Some(process)), DIPC_PEER_GID) => process.gid.into(),
-            _ => -1,
-        }
+    export!(request or -1, |request| match (request.get().origin().process, which) {
+        (Some(process), DIPC_PEER_PID) => process.pid.into(),
+        (Some(process), DIPC_PEER_UID) => process.uid.into(),
+        (Some(process), DIPC_PEER_GID) => process.gid.into(),
+        _ => -1,
     })
 }
 

@@ -3,7 +3,6 @@
 use crate::arrow::abi::{ArrowDeviceArrayStream, ArrowSchema};
 use crate::arrow::stream::export_device_stream;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::handle::try_out;
 use crate::ffi::request::dipc_request;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::try_bytes;
@@ -28,12 +27,7 @@ pub unsafe extern "C" fn dipc_request_source_schema(
     out: *mut ArrowSchema,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(request, error, |request| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        out.set(request.get().source_schema()?.into_raw());
-        Ok(())
-    })
+    export!(request, error, out => |request| request.get().source_schema()?.into_raw())
 }
 
 /// Accepts the table that the client sends, and gives it as a stream: from now on the client sends
@@ -63,15 +57,12 @@ pub unsafe extern "C" fn dipc_request_source(
     out: *mut ArrowDeviceArrayStream,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(request, error, |request| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
+    export!(request, error, out => |request| {
         let stream = match request.get().table()? {
             SentTable::Client(stream) => export_device_stream(stream),
             SentTable::Forwarded(stream) => stream.into_inner(),
         };
-        out.set(stream.into_raw());
-        Ok(())
+        stream.into_raw()
     })
 }
 

@@ -3,10 +3,8 @@
 use std::ffi::c_char;
 
 use crate::error::{Error, Result, Status};
-use crate::ffi::caught::guard_value;
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::handle::try_ref;
 use crate::ffi::request::dipc_request;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_slice, try_str};
@@ -127,11 +125,7 @@ pub unsafe extern "C" fn dipc_get_options_set_filter(
 /// `request` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_request_selects_columns(request: *const dipc_request) -> bool {
-    guard_value(false, || {
-        // SAFETY: the caller promises `request` is NULL or live.
-        let request = unsafe { try_ref(request) };
-        request.is_ok_and(|request| request.get().selection().columns().is_some())
-    })
+    export!(request or false, |request| request.get().selection().columns().is_some())
 }
 
 /// Counts the columns that the client of a request has named.
@@ -144,10 +138,7 @@ pub unsafe extern "C" fn dipc_request_selects_columns(request: *const dipc_reque
 /// `request` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_request_column_count(request: *const dipc_request) -> usize {
-    guard_value(0, || {
-        // SAFETY: the caller promises `request` is NULL or live.
-        unsafe { try_ref(request) }.map_or(0, |request| named(request).len())
-    })
+    export!(request or 0, |request| named(request).len())
 }
 
 /// Gives the name of one column that the client of a request wants.
@@ -197,10 +188,7 @@ pub unsafe extern "C" fn dipc_request_column(
 /// `request` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_request_first_row(request: *const dipc_request) -> u64 {
-    guard_value(0, || {
-        // SAFETY: the caller promises `request` is NULL or live.
-        unsafe { try_ref(request) }.map_or(0, |request| request.get().selection().first_row())
-    })
+    export!(request or 0, |request| request.get().selection().first_row())
 }
 
 /// Gives the number of rows that the client of a request wants (dipc_get_options_set_range()).
@@ -213,11 +201,8 @@ pub unsafe extern "C" fn dipc_request_first_row(request: *const dipc_request) ->
 /// `request` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_request_rows(request: *const dipc_request) -> u64 {
-    guard_value(DIPC_ALL_ROWS, || {
-        // SAFETY: the caller promises `request` is NULL or live.
-        let request = unsafe { try_ref(request) };
-        let rows = request.ok().and_then(|it| it.get().selection().rows());
-        rows.unwrap_or(DIPC_ALL_ROWS)
+    export!(request or DIPC_ALL_ROWS, |request| {
+        request.get().selection().rows().unwrap_or(DIPC_ALL_ROWS)
     })
 }
 
@@ -287,10 +272,7 @@ pub unsafe extern "C" fn dipc_request_take_selection(
 /// `request` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_request_is_complete(request: *const dipc_request) -> bool {
-    guard_value(false, || {
-        // SAFETY: the caller promises `request` is NULL or live.
-        unsafe { try_ref(request) }.is_ok_and(|request| request.get().is_complete())
-    })
+    export!(request or false, |request| request.get().is_complete())
 }
 
 fn named(request: &dipc_request) -> &[String] {

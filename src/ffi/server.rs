@@ -4,11 +4,11 @@ use std::ffi::c_char;
 use std::time::Duration;
 
 use crate::error::{Error, Status};
-use crate::ffi::arguments::{timeout, unknown_stat};
+use crate::ffi::arguments::{time_limit, unknown_stat};
 use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{Polled, guard_free};
-use crate::ffi::handle::{HandleState, try_option, try_out};
+use crate::ffi::handle::{HandleState, boxed, try_option, try_out};
 use crate::ffi::request::dipc_request;
 use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
@@ -22,7 +22,7 @@ pub struct dipc_server {
     pub(super) inner: ServerHandle,
 }
 
-handle!(dipc_server, "server");
+handle!(dipc_server, "server", ServerHandle);
 
 /// Size of a buffer that is large enough for every URI of the library.
 pub const DIPC_URI_BYTES: usize = 1024;
@@ -104,10 +104,7 @@ pub unsafe extern "C" fn dipc_server_new(
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         let options = options.map_or_else(ServerOptions::default, |given| given.inner.clone());
-        out.set_handle(dipc_server {
-            state: HandleState::new(),
-            inner: ServerHandle::new(options)?,
-        });
+        out.set(boxed(ServerHandle::new(options)?));
         Ok(())
     })
 }
@@ -232,8 +229,8 @@ pub unsafe extern "C" fn dipc_server_next_request(
         let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
-        match server.inner.next_request(timeout(timeout_ns), cancel)? {
-            Some(request) => out.set_handle(dipc_request::owned(request)),
+        match server.inner.next_request(time_limit(timeout_ns), cancel)? {
+            Some(request) => out.set(boxed(dipc_request::owned(request))),
             None => return Ok(Polled::Nothing),
         }
         Ok(Polled::Done)
@@ -257,12 +254,7 @@ pub unsafe extern "C" fn dipc_server_drain_releases(
     out_count: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(server, error, |server| {
-        // SAFETY: the caller promises `out_count` is NULL or writable.
-        let out = unsafe { try_out(out_count, "out_count") }?;
-        out.set(server.inner.drain_releases());
-        Ok(())
-    })
+    export!(server, error, out_count => |server| server.inner.drain_releases())
 }
 
 /// Reads one figure of a server.
@@ -284,11 +276,9 @@ pub unsafe extern "C" fn dipc_server_stat(
     out: *mut u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(server, error, |server| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
+    export!(server, error, out => |server| {
         let stats = server.inner.stats();
-        out.set(match stat {
+        match stat {
             DIPC_SERVER_STAT_CONNECTIONS => stats.connections,
             DIPC_SERVER_STAT_STREAMS_ACTIVE => stats.streams_active,
             DIPC_SERVER_STAT_STREAMS_SERVED => stats.streams_served,
@@ -311,8 +301,7 @@ pub unsafe extern "C" fn dipc_server_stat(
             DIPC_SERVER_STAT_REQUESTS_REFUSED => stats.refused.iter().sum(),
             DIPC_SERVER_STAT_ROWS_READ => stats.streams.rows_read,
             _ => return Err(unknown_stat(stat, "DIPC_SERVER_STAT_*")),
-        });
-        Ok(())
+        }
     })
 }
 

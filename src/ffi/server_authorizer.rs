@@ -107,10 +107,7 @@ pub unsafe extern "C" fn dipc_server_options_set_authorizer_pull(
     pulled: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.authorizes_by_pull = pulled;
-        Ok(())
-    })
+    export!(options, error, set authorizes_by_pull = pulled)
 }
 
 /// Pull form: tells whether a request waits for the host's decision.

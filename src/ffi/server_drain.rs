@@ -2,9 +2,7 @@
 
 use std::ffi::c_char;
 
-use crate::ffi::caught::guard_value;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::handle::try_ref;
 use crate::ffi::server::dipc_server;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::try_strs;
@@ -53,8 +51,5 @@ pub unsafe extern "C" fn dipc_server_drain(
 /// `server` is NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_server_is_ready(server: *const dipc_server) -> bool {
-    guard_value(false, || {
-        // SAFETY: the caller promises `server` is NULL or live.
-        unsafe { try_ref(server) }.is_ok_and(|server| server.inner.is_ready())
-    })
+    export!(server or false, |server| server.inner.is_ready())
 }

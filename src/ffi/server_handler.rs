@@ -41,14 +41,9 @@ pub unsafe extern "C" fn dipc_server_set_handler(
         let Some(function) = provider else {
             return server.inner.clear_handler();
         };
-        let (provider, data) = ForeignProvider::with_flags(function, userdata, finalizer, flags)?;
-        server
-            .inner
-            .set_handler(provider)
-            .map_err(|(error, _provider)| {
-                data.relinquish();
-                error
-            })
+        ForeignProvider::hand_over(function, userdata, finalizer, flags, |provider| {
+            server.inner.set_handler(provider)
+        })
     })
 }
 

@@ -28,10 +28,7 @@ pub unsafe extern "C" fn dipc_server_options_set_max_connections(
     max_connections: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.max_connections = Some(some(max_connections, "max_connections")?);
-        Ok(())
-    })
+    export!(options, error, set max_connections = Some(some(max_connections, "max_connections")?))
 }
 
 /// Sets how many connections one other machine may have, or one other user of this machine. Further
@@ -52,11 +49,8 @@ pub unsafe extern "C" fn dipc_server_options_set_max_connections_per_peer(
     max_connections: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        let given = some(max_connections, "max_connections_per_peer")?;
-        options.inner.max_connections_per_peer = Some(given);
-        Ok(())
-    })
+    export!(options, error, set max_connections_per_peer =
+        Some(some(max_connections, "max_connections_per_peer")?))
 }
 
 /// Sets how many streams one other machine may have at once, or one other user of this machine.
@@ -77,10 +71,8 @@ pub unsafe extern "C" fn dipc_server_options_set_max_streams_per_peer(
     max_streams: usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.max_streams_per_peer = Some(some(max_streams, "max_streams_per_peer")?);
-        Ok(())
-    })
+    export!(options, error, set max_streams_per_peer =
+        Some(some(max_streams, "max_streams_per_peer")?))
 }
 
 /// Sets how many streams one connection may carry at once, of clients that have many on one. A
@@ -129,10 +121,7 @@ pub unsafe extern "C" fn dipc_server_options_set_credit_timeout_ns(
     timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.credit_timeout = time(timeout_ns, "credit timeout")?;
-        Ok(())
-    })
+    export!(options, error, set credit_timeout = time(timeout_ns, "credit timeout")?)
 }
 
 /// Sets how much memory requests of more than 64 KiB may take together before they have come whole.
@@ -154,10 +143,7 @@ pub unsafe extern "C" fn dipc_server_options_set_max_request_bytes(
     max_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.max_request_bytes = max_bytes;
-        Ok(())
-    })
+    export!(options, error, set max_request_bytes = max_bytes)
 }
 
 /// Sets how long a client may take for the handshake of TLS, and until all sockets of one
@@ -203,10 +189,7 @@ pub unsafe extern "C" fn dipc_server_options_set_request_timeout_ns(
     timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.request_timeout = time(timeout_ns, "request timeout")?;
-        Ok(())
-    })
+    export!(options, error, set request_timeout = time(timeout_ns, "request timeout")?)
 }
 
 /// Sets how long a connection is kept over which the client asks for nothing, up to twice this
@@ -228,10 +211,7 @@ pub unsafe extern "C" fn dipc_server_options_set_idle_timeout_ns(
     timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.idle_timeout = time(timeout_ns, "idle timeout")?;
-        Ok(())
-    })
+    export!(options, error, set idle_timeout = time(timeout_ns, "idle timeout")?)
 }
 
 fn some(number: usize, what: &str) -> Result<usize> {

@@ -6,7 +6,7 @@ use crate::arrow::Compression;
 use crate::error::Error;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::guard_free;
-use crate::ffi::handle::{HandleState, try_out};
+use crate::ffi::handle::{HandleState, boxed};
 use crate::ffi::status::dipc_status;
 use crate::server::ServerOptions;
 use crate::transport::BodyPolicy;
@@ -32,7 +32,7 @@ pub struct dipc_server_options {
     pub(super) inner: ServerOptions,
 }
 
-handle!(dipc_server_options, "options");
+handle!(dipc_server_options, "options", ServerOptions);
 
 /// Makes options with the default values. Each setter names its default.
 ///
@@ -48,15 +48,7 @@ pub unsafe extern "C" fn dipc_server_options_new(
     out: *mut *mut dipc_server_options,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(error, || {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        out.set_handle(dipc_server_options {
-            state: HandleState::new(),
-            inner: ServerOptions::default(),
-        });
-        Ok(())
-    })
+    export!(error, out = boxed(ServerOptions::default()))
 }
 
 /// Sets how many streams are served at once. Further requests are refused with DIPC_ERR_BUSY; one
@@ -148,10 +140,7 @@ pub unsafe extern "C" fn dipc_server_options_set_max_region_bytes(
     max_region_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.max_bytes = max_region_bytes;
-        Ok(())
-    })
+    export!(options, error, set max_bytes = max_region_bytes)
 }
 
 /// Sets the size of one region for lent copies. A larger body gets a region of its own. Default: 64
@@ -198,10 +187,7 @@ pub unsafe extern "C" fn dipc_server_options_set_region_idle_ns(
     region_idle_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.link.lending.region_idle = Duration::from_nanos(region_idle_ns);
-        Ok(())
-    })
+    export!(options, error, set link.lending.region_idle = Duration::from_nanos(region_idle_ns))
 }
 
 /// Sets the size up to which bodies travel as bytes and are not lent. Default: 4096.
@@ -221,10 +207,7 @@ pub unsafe extern "C" fn dipc_server_options_set_inline_bytes(
     inline_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.link.lending.inline_bytes = inline_bytes;
-        Ok(())
-    })
+    export!(options, error, set link.lending.inline_bytes = inline_bytes)
 }
 
 /// Sets how many bytes of copies may be lent to one connection at once. Beyond the limit bodies
@@ -245,10 +228,7 @@ pub unsafe extern "C" fn dipc_server_options_set_lent_limit_bytes(
     lent_limit_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.link.lending.lent_limit = lent_limit_bytes;
-        Ok(())
-    })
+    export!(options, error, set link.lending.lent_limit = lent_limit_bytes)
 }
 
 /// Admits clients of every user of this machine, not only of the server's user. Default: false.
@@ -268,10 +248,7 @@ pub unsafe extern "C" fn dipc_server_options_set_any_user(
     any_user: bool,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.link.access.any_user = any_user;
-        Ok(())
-    })
+    export!(options, error, set link.access.any_user = any_user)
 }
 
 /// Sets how bodies travel. Default: DIPC_BODY_AUTO.
@@ -291,10 +268,7 @@ pub unsafe extern "C" fn dipc_server_options_set_body(
     body: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.body = body_policy(body)?;
-        Ok(())
-    })
+    export!(options, error, set body = body_policy(body)?)
 }
 
 /// Sets the compression of bodies. Compressed bodies travel as bytes. dipc_server_publish()
@@ -316,10 +290,7 @@ pub unsafe extern "C" fn dipc_server_options_set_compression(
     compression: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.compression = compression_of(compression)?;
-        Ok(())
-    })
+    export!(options, error, set compression = compression_of(compression)?)
 }
 
 /// Frees options. NULL does nothing. Servers keep a copy of their options.

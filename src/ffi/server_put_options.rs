@@ -1,6 +1,7 @@
 //! Options of servers for tables that clients send.
 
-use crate::ffi::client_options::{level_of, time_limit, window_of};
+use crate::ffi::arguments::time_limit;
+use crate::ffi::client_options::{level_of, window_of};
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
@@ -27,10 +28,7 @@ pub unsafe extern "C" fn dipc_server_options_set_put_window(
     bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.take.window = window_of(batches, bytes)?;
-        Ok(())
-    })
+    export!(options, error, set take.window = window_of(batches, bytes)?)
 }
 
 /// Sets how thoroughly a client's arrays are checked before the host gets them. Default:
@@ -51,10 +49,7 @@ pub unsafe extern "C" fn dipc_server_options_set_put_validation(
     validation: i32,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.take.level = level_of(validation)?;
-        Ok(())
-    })
+    export!(options, error, set take.level = level_of(validation)?)
 }
 
 /// Sets how long a client may be silent while the host waits for its batches. Then the host's stream
@@ -76,10 +71,7 @@ pub unsafe extern "C" fn dipc_server_options_set_put_stall_timeout_ns(
     stall_timeout_ns: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.take.stall_timeout = time_limit(stall_timeout_ns);
-        Ok(())
-    })
+    export!(options, error, set take.stall_timeout = time_limit(stall_timeout_ns))
 }
 
 /// Sets how much memory of this process one message of a client may take beside its body. A message
@@ -101,8 +93,5 @@ pub unsafe extern "C" fn dipc_server_options_set_put_message_limit_bytes(
     message_limit_bytes: u64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(options, error, |options| {
-        options.inner.take.message_limit = Some(message_limit_bytes);
-        Ok(())
-    })
+    export!(options, error, set take.message_limit = Some(message_limit_bytes))
 }

@@ -7,7 +7,7 @@ use crate::arrow::{CStruct, OwnedDeviceArray, OwnedSchema};
 use crate::error::{Error, Result, Status};
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::foreign::dipc_finalizer;
-use crate::ffi::handle::{null_argument, try_out};
+use crate::ffi::handle::null_argument;
 use crate::ffi::provider::{ForeignProvider, dipc_provider};
 use crate::ffi::server::dipc_server;
 use crate::ffi::status::dipc_status;
@@ -49,14 +49,9 @@ pub unsafe extern "C" fn dipc_server_serve(
         // SAFETY: the caller promises `ticket` is readable.
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
         let function = provider.ok_or_else(|| null_argument("provider"))?;
-        let (provider, data) = ForeignProvider::with_flags(function, userdata, finalizer, flags)?;
-        server
-            .inner
-            .serve(ticket, provider)
-            .map_err(|(error, _provider)| {
-                data.relinquish();
-                error
-            })
+        ForeignProvider::hand_over(function, userdata, finalizer, flags, |provider| {
+            server.inner.serve(ticket, provider)
+        })
     })
 }
 
@@ -254,12 +249,7 @@ pub unsafe extern "C" fn dipc_server_ticket_count(
     out_count: *mut usize,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(server, error, |server| {
-        // SAFETY: the caller promises `out_count` is NULL or writable.
-        let out = unsafe { try_out(out_count, "out_count") }?;
-        out.set(server.inner.tickets().len());
-        Ok(())
-    })
+    export!(server, error, out_count => |server| server.inner.tickets().len())
 }
 
 /// Gives one of the tickets that are served now, in byte order. To list the tickets, count index up

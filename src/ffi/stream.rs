@@ -9,8 +9,8 @@ use crate::device::{DeviceKind, Target};
 use crate::error::{Error, Result};
 use crate::ffi::arguments::unknown_stat;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::handle::{null_argument, try_out};
-use crate::ffi::headers::{dipc_headers, set_headers};
+use crate::ffi::handle::{boxed, null_argument, try_out};
+use crate::ffi::headers::dipc_headers;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::TextOut;
 
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn dipc_stream_headers(
         // SAFETY: the caller promises a stream that follows Arrow's interface, whose callbacks are
         // not running.
         let stream = unsafe { fetched(stream) }?;
-        set_headers(out, stream.headers());
+        out.set(boxed(stream.headers()));
         Ok(())
     })
 }

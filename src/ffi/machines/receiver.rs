@@ -4,19 +4,18 @@ use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
 use crate::bare::{BareReceiver, OpenMemory};
-use crate::client::GetOptions;
 use crate::device::BufferRef;
 use crate::error::Error;
 use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::foreign::{ForeignData, dipc_finalizer};
 use crate::ffi::guard::guard_free;
-use crate::ffi::handle::{HandleState, null_argument, try_option, try_out};
+use crate::ffi::handle::{HandleState, boxed, null_argument, try_out};
 use crate::ffi::machines::message::{PolledMessage, parse_side};
-use crate::ffi::request_headers::{DIPC_VERB_DESCRIBE, DIPC_VERB_GET, DIPC_VERB_LIST};
+use crate::ffi::request_headers::verb_of;
 use crate::ffi::status::dipc_status;
-use crate::ffi::text::{try_bytes, try_str, try_strs};
-use crate::proto::{Timestamp, Verb};
+use crate::ffi::text::{try_bytes, try_str};
+use crate::proto::Timestamp;
 
 /// The consuming side of one stream, for hosts that carry the messages themselves. It has no
 /// transport, no clock and no threads. One thread at a time may use it; any thread may release
@@ -69,12 +68,7 @@ pub unsafe extern "C" fn dipc_receiver_new(
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     export!(error, || {
-        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
-        let uris = unsafe { try_strs(uris, n_uris) }?;
-        // SAFETY: the caller promises `ticket` is readable.
-        let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
-        // SAFETY: the caller promises `options` is NULL or live.
-        let options = unsafe { try_option(options) }?;
+        asked!(uris: n_uris, ticket: ticket_len_bytes, options);
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         let id = if stream_id.is_null() {
@@ -84,26 +78,14 @@ pub unsafe extern "C" fn dipc_receiver_new(
             // no alignment.
             u128::from_le_bytes(unsafe { stream_id.cast::<[u8; 16]>().read() })
         };
-        let options = options.map_or_else(GetOptions::default, |given| given.inner.clone());
-        let inner = BareReceiver::for_uris(&uris, try_verb(verb)?, ticket, id, &options)?;
-        out.set_handle(dipc_receiver {
+        let inner = BareReceiver::for_uris(&uris, verb_of(verb)?, ticket, id, &options)?;
+        out.set(boxed(dipc_receiver {
             state: HandleState::new(),
             inner,
             current: PolledMessage::default(),
-        });
+        }));
         Ok(())
     })
-}
-
-fn try_verb(verb: i32) -> Result<Verb, Error> {
-    match verb {
-        DIPC_VERB_GET => Ok(Verb::Get),
-        DIPC_VERB_DESCRIBE => Ok(Verb::Describe),
-        DIPC_VERB_LIST => Ok(Verb::List),
-        _ => Err(Error::invalid_argument(format!(
-            "verb is {verb}: DIPC_VERB_GET, DIPC_VERB_DESCRIBE or DIPC_VERB_LIST"
-        ))),
-    }
 }
 
 /// Starts the stream: dipc_receiver_poll_transmit() then gives the request.

@@ -4,11 +4,10 @@ use std::ffi::c_void;
 
 use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
 use crate::client::NextBatch;
-use crate::ffi::caught::guard_value;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::Polled;
-use crate::ffi::handle::{try_out, try_ref};
-use crate::ffi::headers::{dipc_headers, set_headers};
+use crate::ffi::handle::{boxed, try_out};
+use crate::ffi::headers::dipc_headers;
 use crate::ffi::machines::message::MessageOut;
 use crate::ffi::machines::receiver::dipc_receiver;
 use crate::ffi::server::{DIPC_ROLE_DATA, DIPC_ROLE_METADATA};
@@ -75,12 +74,7 @@ pub unsafe extern "C" fn dipc_receiver_headers(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(receiver, error, |receiver| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        set_headers(out, receiver.inner.answer_headers().clone());
-        Ok(())
-    })
+    export!(receiver, error, out => |receiver| boxed(receiver.inner.answer_headers().clone()))
 }
 
 /// Takes the next batch, which lets the server send another.
@@ -261,18 +255,13 @@ pub unsafe extern "C" fn dipc_receiver_poll_timeout(
 /// `receiver` is NULL, or live and not written to by another thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_receiver_state(receiver: *const dipc_receiver) -> i32 {
-    guard_value(DIPC_RECEIVER_FAILED, || {
-        // SAFETY: the caller promises `receiver` is NULL, or live and not written to.
-        unsafe { try_ref(receiver) }.map_or(DIPC_RECEIVER_FAILED, |receiver| {
-            match receiver.inner.state() {
-                ReceiverState::Requested => DIPC_RECEIVER_REQUESTED,
-                ReceiverState::AwaitingSchema => DIPC_RECEIVER_AWAITING_SCHEMA,
-                ReceiverState::Streaming => DIPC_RECEIVER_STREAMING,
-                ReceiverState::Ended => DIPC_RECEIVER_ENDED,
-                ReceiverState::Failed => DIPC_RECEIVER_FAILED,
-                ReceiverState::Cancelled => DIPC_RECEIVER_CANCELLED,
-            }
-        })
+    export!(receiver or DIPC_RECEIVER_FAILED, |receiver| match receiver.inner.state() {
+        ReceiverState::Requested => DIPC_RECEIVER_REQUESTED,
+        ReceiverState::AwaitingSchema => DIPC_RECEIVER_AWAITING_SCHEMA,
+        ReceiverState::Streaming => DIPC_RECEIVER_STREAMING,
+        ReceiverState::Ended => DIPC_RECEIVER_ENDED,
+        ReceiverState::Failed => DIPC_RECEIVER_FAILED,
+        ReceiverState::Cancelled => DIPC_RECEIVER_CANCELLED,
     })
 }
 
@@ -287,8 +276,5 @@ pub unsafe extern "C" fn dipc_receiver_state(receiver: *const dipc_receiver) -> 
 /// `receiver` is NULL, or live and not written to by another thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_receiver_lent_count(receiver: *const dipc_receiver) -> usize {
-    guard_value(0, || {
-        // SAFETY: the caller promises `receiver` is NULL, or live and not written to.
-        unsafe { try_ref(receiver) }.map_or(0, |receiver| receiver.inner.lent_outstanding())
-    })
+    export!(receiver or 0, |receiver| receiver.inner.lent_outstanding())
 }

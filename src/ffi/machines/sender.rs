@@ -7,7 +7,7 @@ use crate::bare::BareSender;
 use crate::error::Error;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{Polled, guard_free};
-use crate::ffi::handle::{HandleState, try_out};
+use crate::ffi::handle::{HandleState, boxed, try_out};
 use crate::ffi::loan::{Loan, try_schema};
 use crate::ffi::machines::message::{MessageOut, PolledMessage};
 use crate::ffi::server_options::DIPC_BODY_PACKED;
@@ -72,11 +72,11 @@ pub unsafe extern "C" fn dipc_sender_new(
                 return Err(Error::invalid_argument(text));
             }
         };
-        out.set_handle(dipc_sender {
+        out.set(boxed(dipc_sender {
             state: HandleState::new(),
             inner: BareSender::new(config, lend)?,
             current: PolledMessage::default(),
-        });
+        }));
         Ok(())
     })
 }

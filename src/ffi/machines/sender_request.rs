@@ -1,11 +1,10 @@
 //! What the client of a sender asks for, and the headers of the answer.
 
 use crate::error::{Error, Result, Status};
-use crate::ffi::caught::guard_value;
 use crate::ffi::client_options::DIPC_FOREVER;
 use crate::ffi::error_details::dipc_error;
-use crate::ffi::handle::{try_out, try_ref};
-use crate::ffi::headers::{dipc_headers, set_headers};
+use crate::ffi::handle::{boxed, try_ref};
+use crate::ffi::headers::dipc_headers;
 use crate::ffi::machines::sender::dipc_sender;
 use crate::ffi::request_headers::number_of;
 use crate::ffi::status::dipc_status;
@@ -63,13 +62,7 @@ pub unsafe extern "C" fn dipc_sender_ticket(
 /// `sender` is NULL, or live and not written to by another thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_sender_verb(sender: *const dipc_sender) -> i32 {
-    guard_value(0, || {
-        // SAFETY: the caller promises `sender` is NULL, or live and not written to.
-        let sender = unsafe { try_ref(sender) };
-        sender
-            .and_then(dipc_sender::request)
-            .map_or(0, |request| number_of(request.verb))
-    })
+    export!(sender or 0, |sender| sender.request().map_or(0, |request| number_of(request.verb)))
 }
 
 /// Gives the time that the client allows for the whole stream, from the request on. The sender has
@@ -84,10 +77,8 @@ pub unsafe extern "C" fn dipc_sender_verb(sender: *const dipc_sender) -> i32 {
 /// `sender` is NULL, or live and not written to by another thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_sender_deadline_ns(sender: *const dipc_sender) -> u64 {
-    guard_value(DIPC_FOREVER, || {
-        // SAFETY: the caller promises `sender` is NULL, or live and not written to.
-        let request = unsafe { try_ref(sender) }.and_then(dipc_sender::request);
-        let deadline = request.ok().and_then(|request| request.deadline);
+    export!(sender or DIPC_FOREVER, |sender| {
+        let deadline = sender.request().ok().and_then(|request| request.deadline);
         deadline.map_or(DIPC_FOREVER, |time| {
             u64::try_from(time.as_nanos()).unwrap_or(DIPC_FOREVER)
         })
@@ -111,12 +102,7 @@ pub unsafe extern "C" fn dipc_sender_headers(
     out: *mut *mut dipc_headers,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
-    export!(sender, error, |sender| {
-        // SAFETY: the caller promises `out` is NULL or writable.
-        let out = unsafe { try_out(out, "out") }?;
-        set_headers(out, sender.request()?.headers.clone());
-        Ok(())
-    })
+    export!(sender, error, out => |sender| boxed(sender.request()?.headers.clone()))
 }
 
 /// Adds headers to the answer. The client gets them with the schema; headers that are added after

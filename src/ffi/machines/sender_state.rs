@@ -1,7 +1,5 @@
 //! Getters of a sender.
 
-use crate::ffi::caught::guard_value;
-use crate::ffi::handle::try_ref;
 use crate::ffi::machines::sender::dipc_sender;
 use crate::proto::SenderState;
 
@@ -26,20 +24,17 @@ pub const DIPC_SENDER_CLOSED: i32 = 5;
 /// `sender` is NULL, or live and not written to by another thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_sender_state(sender: *const dipc_sender) -> i32 {
-    guard_value(DIPC_SENDER_CLOSED, || {
-        // SAFETY: the caller promises `sender` is NULL, or live and not written to.
-        unsafe { try_ref(sender) }.map_or(DIPC_SENDER_CLOSED, |sender| match sender.inner.state() {
-            // A refused put ends by itself, and a bare sender never asks.
-            SenderState::Idle
-            | SenderState::Draining
-            | SenderState::Taking
-            | SenderState::Asked
-            | SenderState::Ending => DIPC_SENDER_IDLE,
-            SenderState::Requested => DIPC_SENDER_REQUESTED,
-            SenderState::Streaming => DIPC_SENDER_STREAMING,
-            SenderState::Ended => DIPC_SENDER_ENDED,
-            SenderState::Closed => DIPC_SENDER_CLOSED,
-        })
+    export!(sender or DIPC_SENDER_CLOSED, |sender| match sender.inner.state() {
+        // A refused put ends by itself, and a bare sender never asks.
+        SenderState::Idle
+        | SenderState::Draining
+        | SenderState::Taking
+        | SenderState::Asked
+        | SenderState::Ending => DIPC_SENDER_IDLE,
+        SenderState::Requested => DIPC_SENDER_REQUESTED,
+        SenderState::Streaming => DIPC_SENDER_STREAMING,
+        SenderState::Ended => DIPC_SENDER_ENDED,
+        SenderState::Closed => DIPC_SENDER_CLOSED,
     })
 }
 
@@ -53,10 +48,7 @@ pub unsafe extern "C" fn dipc_sender_state(sender: *const dipc_sender) -> i32 {
 /// `sender` is NULL, or live and not written to by another thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_sender_may_send(sender: *const dipc_sender) -> bool {
-    guard_value(false, || {
-        // SAFETY: the caller promises `sender` is NULL, or live and not written to.
-        unsafe { try_ref(sender) }.is_ok_and(|sender| sender.inner.may_send())
-    })
+    export!(sender or false, |sender| sender.inner.may_send())
 }
 
 /// Tells whether the client has cancelled the stream.
@@ -69,10 +61,7 @@ pub unsafe extern "C" fn dipc_sender_may_send(sender: *const dipc_sender) -> boo
 /// `sender` is NULL, or live and not written to by another thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_sender_is_cancelled(sender: *const dipc_sender) -> bool {
-    guard_value(false, || {
-        // SAFETY: the caller promises `sender` is NULL, or live and not written to.
-        unsafe { try_ref(sender) }.is_ok_and(|sender| sender.inner.is_cancelled())
-    })
+    export!(sender or false, |sender| sender.inner.is_cancelled())
 }
 
 /// Counts the lent addresses that the client has not given back. The sender needs its connection
@@ -86,8 +75,5 @@ pub unsafe extern "C" fn dipc_sender_is_cancelled(sender: *const dipc_sender) ->
 /// `sender` is NULL, or live and not written to by another thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_sender_lent_count(sender: *const dipc_sender) -> usize {
-    guard_value(0, || {
-        // SAFETY: the caller promises `sender` is NULL, or live and not written to.
-        unsafe { try_ref(sender) }.map_or(0, |sender| sender.inner.lent_outstanding())
-    })
+    export!(sender or 0, |sender| sender.inner.lent_outstanding())
 }
