@@ -5,9 +5,9 @@ import "C"
 
 import "time"
 
-// WithSourceWindow sets how far a client that sends a table may run ahead of what the program has read of it,
-// in batches and in bytes of bodies. Default 16 batches, 256 MiB; a client gets at most its part of
-// [WithMaxRegionBytes].
+// WithSourceWindow sets how many batches, and how many bytes of their bodies, a client that sends a
+// table may send before the program reads them. Default 16 batches, 256 MiB. The bytes are at most
+// [WithMaxRegionBytes] divided by [WithMaxStreams], but 1 MiB is always allowed.
 func WithSourceWindow(batches, bytes uint64) ServerOption {
 	return serverOption(func(o *C.dipc_server_options) error {
 		var failure *C.dipc_error

@@ -136,7 +136,8 @@ func (s *stream) watch() error {
 // importBatch takes in over; its buffers go back when the batch is released.
 func (s *stream) importBatch(in *C.struct_ArrowArray) (batch arrow.RecordBatch, err error) {
 	defer func() {
-		// Where the importer refuses in, it may have taken it over or not.
+		// An import that fails may already have taken over the array. In that case
+		// dipcgo_array_release does nothing.
 		if reason := recover(); reason != nil {
 			err = unreadable(fmt.Errorf("%v", reason))
 		}

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use crate::arena::find;
 use crate::device::region::Region;
 
-/// The file behind bytes of a host arena of this process. A mapping of it has the same memory, as
-/// the arena's own does. The file cannot shrink, and no mapping made now can change it: a writable
-/// one is private.
+/// The file behind bytes of a host arena of this process. A mapping of the file shows the same
+/// memory as the arena's own mapping. The file cannot shrink, and a new mapping cannot change it:
+/// a shared mapping cannot be writable, and what is written to a private one stays there.
 ///
-/// The file has the whole region, so map no more than the pages of your own bytes. Blocks that are
-/// freed get other content, in all mappings.
+/// The file has the whole region, so map no more than the pages of your own bytes. When a block is
+/// freed, its memory is used again, and all mappings show the new content.
 ///
 /// ```
 /// use dipc::{Arena, ArenaFile};

@@ -79,8 +79,8 @@ pub unsafe extern "C" fn dipc_server_options_set_tls_client_ca(
     })
 }
 
-/// Reads the server's certificate, key and authorities again. Connections made from now on go by
-/// them; those that are open stay, and no session of before is resumed.
+/// Reads the server's certificate, key and authorities again. New connections use them. Open
+/// connections stay as they are. TLS sessions from before the call cannot be resumed.
 ///
 /// @param server  Server.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().

@@ -1,7 +1,8 @@
-//! One type for values that are compared, or that take each other's place.
+//! One common type for several values: those that are compared, and those of which one becomes the
+//! result (the branches of a condition, the arguments of `coalesce`).
 //!
-//! A literal gets the type of the column beside it if that keeps its value. Other values get the
-//! smallest type that keeps both.
+//! A literal gets the type of the column beside it if that type can hold the literal's value. Other
+//! values get the smallest type that can hold all of them.
 
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::{CastOptions, cast_with_options};

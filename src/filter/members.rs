@@ -68,7 +68,8 @@ impl Members {
     }
 }
 
-/// Floats with one zero for the two that are equal; other arrays as they are.
+/// Replaces -0.0 by 0.0 in floats: the two are equal, but differ in their bytes. Other arrays stay
+/// as they are.
 fn one_zero(array: &ArrayRef) -> ArrayRef {
     fn of<T>(array: &ArrayRef) -> ArrayRef
     where

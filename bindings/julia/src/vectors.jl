@@ -67,8 +67,9 @@ end
 """
     Dipc.Nullable{T,V} <: AbstractVector{Union{T,Missing}}
 
-The values `V` with `missing` where a bitmap says that there is none. `parent(v)` has the values
-alone, which hold anything where one is missing; `Dipc.nullcount(v)` is how many are.
+The values `V`, with `missing` for each value that the bitmap marks as null. `parent(v)` is the
+vector without the bitmap: it has an arbitrary value in place of each null. `Dipc.nullcount(v)` is
+the number of nulls.
 """
 struct Nullable{T,V<:AbstractVector{T}} <: ArrowVector{Union{T,Missing}}
     values::V

@@ -414,7 +414,8 @@ impl<B> IncomingStream<B> {
     /// Whether more is to be read from a connection.
     pub fn may_read(&self, side: Side) -> bool {
         match self.state() {
-            // The answer that says how lent bodies go back may come after them.
+            // All bodies have come, but the answer of their connection may still be missing. It
+            // says how lent bodies are given back, and the consumer cannot take them without it.
             ReceiverState::Ended => {
                 side == Side::Data && self.receiver.is_held_up() && self.receiver.may_read(side)
             }

@@ -64,8 +64,8 @@ pub trait Wire: Send {
         None
     }
 
-    /// Gives a message what came beside its bytes. Behind it, `unread` bytes were read and not
-    /// looked at.
+    /// Attaches to a message what came beside its bytes, such as a file descriptor. `unread` counts
+    /// the bytes after the message that were read and not yet parsed.
     fn join(&mut self, message: &mut Incoming, unread: usize) -> Result<()> {
         let _ = (message, unread);
         Ok(())

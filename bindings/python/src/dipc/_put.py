@@ -119,9 +119,10 @@ class Writer:
                 _abi.release(found[0])
 
     def next_result(self, timeout: float | None = None) -> Result | None:
-        """Waits for the next result; None where the host has taken the whole table and all results were given.
+        """Waits for the next result. None: the host has taken the table, and no result is left.
 
-        Results can be asked for after the end too, or after a failure, which comes behind them.
+        After the end or a failure of the table, its remaining results can still be read. The
+        exception of a failure is raised after the last of them.
 
         :param timeout: Seconds after which to raise TimeoutError. The table goes on all the same.
         """

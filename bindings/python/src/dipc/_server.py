@@ -408,7 +408,10 @@ class Server:
         _wait.call(self._prepare_stop(timeout), _nothing)
 
     async def astop(self, timeout: float = 10.0) -> None:
-        """:meth:`stop` for coroutines, and for servers whose tickets coroutines of the running loop serve."""
+        """:meth:`stop` for coroutines.
+
+        Use it if coroutines of the running loop serve tickets: :meth:`stop` would block their loop.
+        """
         await _wait.acall(self._prepare_stop(timeout), _nothing)
 
     def _prepare_stop(self, timeout: float) -> Callable[[], None]:

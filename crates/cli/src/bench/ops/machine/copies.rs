@@ -37,8 +37,9 @@ pub fn run(case: &Case, size: usize, parent: &Parent) -> Result<()> {
         let event = &events[next % IN_FLIGHT];
         next += 1;
         event.synchronize()?;
-        // SAFETY: the memory is ours, has `size` bytes at both addresses, and is waited for below
-        // before it goes; of copies of the same bytes it does not matter which is first.
+        // SAFETY: the memory is ours and has `size` bytes at both addresses. The code below waits
+        // for the copies before it frees the memory. The order of the copies does not matter,
+        // because all copy the same bytes.
         unsafe { gpu.stream.copy(target, source, size) }?;
         Ok(event.record(&gpu.stream)?)
     });
