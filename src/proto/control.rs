@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Status};
 use crate::proto::ProtocolError;
-use crate::proto::extension::Credit;
+use crate::proto::extension::{Credit, VERSION};
 use crate::proto::headers::Headers;
 use crate::proto::wire::{Fields, Wire, wire_struct};
 
@@ -164,6 +164,19 @@ pub enum Control {
         /// Most streams at once, at least 1.
         limit: u32,
     },
+}
+
+impl StreamInfo {
+    /// Of a stream on a device of this type, whose bodies are packed or listed.
+    pub(crate) fn of(device_type: i32, features: u64) -> Self {
+        Self {
+            version: VERSION,
+            features,
+            device_type,
+            device_id: -1,
+            body_kinds: BODY_KIND_PACKED | BODY_KIND_LIST,
+        }
+    }
 }
 
 wire_struct!(StreamInfo {

@@ -18,8 +18,8 @@ use crate::driver::figures::Record;
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::proto::{
-    self, BODY_KIND_LIST, BODY_KIND_PACKED, Credit, FEATURE_IN_PLACE, FEATURE_REPEAT,
-    FEATURE_RETURN, Grant, Headers, ReceiverConfig, SideConfig, StreamInfo, Tags, VERSION, Verb,
+    self, Credit, FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN, Grant, Headers, ReceiverConfig,
+    SideConfig, StreamInfo, Tags, Verb,
 };
 use crate::server::errors::answered_before;
 
@@ -137,13 +137,7 @@ impl ClientStream {
         Ok(Arc::new(Self {
             link,
             mark: request.mark(),
-            info: StreamInfo {
-                version: VERSION,
-                features,
-                device_type: DeviceKind::CPU.0,
-                device_id: -1,
-                body_kinds: BODY_KIND_PACKED | BODY_KIND_LIST,
-            },
+            info: StreamInfo::of(DeviceKind::CPU.0, features),
             grant: Grant {
                 credit: options.window,
                 lent_limit: options.lent_limit,

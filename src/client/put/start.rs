@@ -21,9 +21,9 @@ use crate::driver::produce::{Counting, OutStream, ProduceOptions, Production};
 use crate::driver::turning::Turner;
 use crate::error::{Error, Result, Status};
 use crate::proto::{
-    AnswerLimit, BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_HEADERS, FEATURE_IN_PLACE,
-    FEATURE_PENDING, FEATURE_REPEAT, FEATURE_RETURN, FEATURE_STREAMS, Headers, PutProgress,
-    PutStage, ReceiverConfig, Request, Role, SideConfig, StreamInfo, Timestamp, VERSION, Verb,
+    AnswerLimit, FEATURE_HEADERS, FEATURE_IN_PLACE, FEATURE_PENDING, FEATURE_REPEAT,
+    FEATURE_RETURN, FEATURE_STREAMS, Headers, PutProgress, PutStage, ReceiverConfig, Request, Role,
+    SideConfig, StreamInfo, Timestamp, Verb,
 };
 use crate::transport::Attempt;
 
@@ -181,13 +181,7 @@ impl WantedPut<'_> {
             headers: self.options.headers.clone(),
             // The request is refused if there is one.
             selection: wanted.selection.clone(),
-            source: Some(StreamInfo {
-                version: VERSION,
-                features,
-                device_type: self.described.1,
-                device_id: -1,
-                body_kinds: BODY_KIND_PACKED | BODY_KIND_LIST,
-            }),
+            source: Some(StreamInfo::of(self.described.1, features)),
             ..Request::new(self.descriptor, wanted.window)
         }
     }

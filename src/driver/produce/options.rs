@@ -10,7 +10,7 @@ use crate::driver::clock;
 use crate::driver::figures::{Counters, Record, TIMED_BATCHES};
 use crate::driver::telling::Account;
 use crate::error::Result;
-use crate::proto::{BODY_KIND_LIST, BODY_KIND_PACKED, StreamInfo, Timestamp, VERSION};
+use crate::proto::Timestamp;
 use crate::transport::BodyPolicy;
 
 /// Where a stream on its way out is counted.
@@ -59,17 +59,6 @@ pub struct ProduceOptions {
     pub callbacks: Callbacks,
     /// Where figures are counted.
     pub counting: Counting,
-}
-
-/// What a server says of a stream (rule E2).
-pub(super) fn stream_info(device_type: i32) -> StreamInfo {
-    StreamInfo {
-        version: VERSION,
-        features: 0,
-        device_type,
-        device_id: -1,
-        body_kinds: BODY_KIND_PACKED | BODY_KIND_LIST,
-    }
 }
 
 /// Fails where arrays of this Arrow device type cannot be served. The client is told so before the

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::filtering::RowFilter;
-use super::options::{ProduceOptions, stream_info};
+use super::options::ProduceOptions;
 use super::outlet::{Outlet, StreamItem};
 use super::stream::OutStream;
 use crate::arrow::select::Selector;
@@ -26,7 +26,7 @@ use crate::driver::telling::Account;
 use crate::driver::turning::Turner;
 use crate::driver::waiting::{self, Cause, Looks, RETRY};
 use crate::error::{Error, Result, Status};
-use crate::proto::{Role, Timestamp};
+use crate::proto::{Role, StreamInfo, Timestamp};
 
 /// The producing side of one stream. Dropping it unfinished fails the stream.
 pub struct Production {
@@ -112,7 +112,7 @@ impl Production {
     pub(super) fn begin(&mut self, encoder: Encoder, device_type: i32) -> Result<()> {
         self.log.push_back(StreamItem::Schema {
             header: Arc::clone(encoder.schema_header()),
-            info: stream_info(device_type),
+            info: StreamInfo::of(device_type, 0),
         });
         self.encoder = Some(encoder);
         self.advance().map(drop)

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::body::Placer;
-use super::options::{ProduceOptions, ensure_served, stream_info};
+use super::options::{ProduceOptions, ensure_served};
 use super::table::Published;
 use crate::driver::callbacks::{Deferred, HostOwner};
 use crate::driver::clock;
@@ -15,7 +15,7 @@ use crate::driver::end::{End, EndEffects, Outbound, Progress, StreamLink, Writes
 use crate::driver::telling::Account;
 use crate::driver::turning::TURN_MESSAGES;
 use crate::error::{Error, Result, Status};
-use crate::proto::{HeaderKind, Role, Timestamp};
+use crate::proto::{HeaderKind, Role, StreamInfo, Timestamp};
 
 /// One stream of a published table.
 pub struct Publication {
@@ -79,7 +79,8 @@ impl Publication {
             ensure_served(table.device_type())?;
             let device_type = self.placer.device_in_transit(table.device_type(), served);
             self.next = Some(0);
-            served.begin(number, stream_info(device_type), table.schema(), effects)?;
+            let info = StreamInfo::of(device_type, 0);
+            served.begin(number, info, table.schema(), effects)?;
         }
         let mut bytes = 0;
         for _ in 0..TURN_MESSAGES {
