@@ -10,7 +10,6 @@ use super::getting::{AskedStream, Wanted};
 use super::uris::{KnownUri, MOST_KNOWN};
 use super::{GetOptions, Stream};
 use crate::cancel::Cancel;
-use crate::device::Target;
 use crate::driver::bell::Bell;
 use crate::driver::clock;
 use crate::driver::end::EndLink;
@@ -106,13 +105,29 @@ impl ClientCore {
         }
     }
 
-    /// Asks once more, for bodies outside GPUs.
-    pub(super) fn again(self: &Arc<Self>, wanted: &Wanted<'_>) -> Box<dyn Retry> {
-        Box::new(Fallback {
-            client: Arc::clone(self),
-            uris: Arc::clone(wanted.uris),
-            ticket: wanted.ticket.to_vec(),
-            options: wanted.options.clone(),
+    /// Asks once more, for bodies outside GPUs, after those on a GPU could not be opened.
+    ///
+    /// A server and a client may see the same GPU and still be unable to share its memory.
+    /// Containers may separate the namespaces that handles need, and a process under MPS cannot
+    /// export handles. The first body shows this. While the consumer has no array, the client can
+    /// ask again. The provider is then called twice.
+    pub(super) fn again(self: &Arc<Self>, wanted: &Wanted<'_>) -> Retry {
+        let (client, uris) = (Arc::clone(self), Arc::clone(wanted.uris));
+        let (ticket, mut options) = (wanted.ticket.to_vec(), wanted.options.clone());
+        Box::new(move |target, error, cancel| {
+            tracing::debug!("asked again for bodies elsewhere: {error}");
+            // A full GPU may have room later, so its server is not marked as closed.
+            if error.status() != Status::OutOfMemory
+                && let Some(bodies) = uris.last()
+            {
+                let mut closed = client.closed_gpus.lock();
+                if closed.len() >= MOST_KNOWN {
+                    closed.clear();
+                }
+                closed.insert(Arc::clone(&bodies.name));
+            }
+            options.device = target.unwrap_or(options.device);
+            client.ask(&uris, (Verb::Get, &ticket), &options, false, cancel)
         })
     }
 
@@ -203,49 +218,6 @@ impl ClientCore {
                 Err(error)
             }
         }
-    }
-}
-
-/// A second request for a stream, after its bodies on a GPU could not be opened.
-///
-/// A server and a client may see the same GPU and still be unable to share its memory. Containers
-/// may separate the namespaces that handles need, and a process under MPS cannot export handles.
-/// The first body shows this. While the consumer has no array, the client can ask again, for bodies
-/// outside GPUs. The provider is then called twice.
-struct Fallback {
-    client: Arc<ClientCore>,
-    uris: Arc<[KnownUri]>,
-    ticket: Vec<u8>,
-    options: GetOptions,
-}
-
-impl Retry for Fallback {
-    fn ask(
-        self: Box<Self>,
-        target: Option<Target>,
-        error: &Error,
-        cancel: Option<&Cancel>,
-    ) -> Result<Stream> {
-        let Self {
-            client,
-            uris,
-            ticket,
-            mut options,
-        } = *self;
-        tracing::debug!("asked again for bodies elsewhere: {error}");
-        // A full GPU may have room later, so its server is not marked as closed.
-        if error.status() != Status::OutOfMemory
-            && let Some(bodies) = uris.last()
-        {
-            let name = Arc::clone(&bodies.name);
-            let mut closed = client.closed_gpus.lock();
-            if closed.len() >= MOST_KNOWN {
-                closed.clear();
-            }
-            closed.insert(name);
-        }
-        options.device = target.unwrap_or(options.device);
-        client.ask(&uris, (Verb::Get, &ticket), &options, false, cancel)
     }
 }
 

@@ -22,20 +22,9 @@ use crate::proto::{Header, Headers};
 /// What becomes of a stream that has ended for its consumer.
 pub type Ending = Box<dyn FnOnce(Box<Fetch>) + Send>;
 
-/// Asks for a stream once more, before the consumer has an array.
-pub trait Retry: Send {
-    /// Asks for arrays on `target`. `error` is the failure of the first stream.
-    ///
-    /// # Errors
-    ///
-    /// As the first request.
-    fn ask(
-        self: Box<Self>,
-        target: Option<Target>,
-        error: &Error,
-        cancel: Option<&Cancel>,
-    ) -> Result<Stream>;
-}
+/// Asks for a stream once more, before the consumer has an array: for arrays on a target, after an
+/// error of the first stream. Fails as the first request may.
+pub type Retry = Box<dyn FnOnce(Option<Target>, &Error, Option<&Cancel>) -> Result<Stream> + Send>;
 
 /// A stream of record batches. Dropping it before its end cancels it.
 pub struct Stream {
@@ -54,7 +43,7 @@ pub struct Stream {
     error: Option<Error>,
     /// Asks once more, until the consumer has an array, if the peer's memory on a GPU cannot be
     /// opened here.
-    pub(crate) retry: Option<Box<dyn Retry>>,
+    pub(crate) retry: Option<Retry>,
     /// For the log, until the stream's end is logged.
     pub(crate) account: Option<Box<Account>>,
     /// The request of the client that sends the stream. What comes is counted with it.
@@ -251,11 +240,7 @@ impl Stream {
     }
 
     /// Asks again, for the same arrays in the same place, and gives the first array.
-    fn ask_again(
-        &mut self,
-        retry: Box<dyn Retry>,
-        error: &Error,
-    ) -> Result<NextBatch<DecodedBatch>> {
+    fn ask_again(&mut self, retry: Retry, error: &Error) -> Result<NextBatch<DecodedBatch>> {
         // The consumer knows the place of the arrays already.
         let target = self.fetch.as_deref().map(Fetch::target);
         // The connection serves the next stream after the end of this one. For the log both
@@ -263,7 +248,7 @@ impl Stream {
         let account = self.account.take();
         self.end(false);
         self.account = account;
-        let mut fresh = retry.ask(target, error, self.cancel.as_ref())?;
+        let mut fresh = retry(target, error, self.cancel.as_ref())?;
         let bytes = |stream: &Self| stream.schema.as_ref().map(|schema| schema.bytes().to_vec());
         if bytes(&fresh) != bytes(self) {
             return Err(Error::invalid_data(format!(
