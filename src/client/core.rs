@@ -94,16 +94,9 @@ impl ClientCore {
             opener,
             shares: options.shares,
         };
-        let (turner, is_reused, opener) = match (shared, &key) {
-            (Some(key), _) => self.reach(metadata, key, way, &dial, attempt).await?,
-            (None, key) => match key.as_ref().and_then(|key| self.reuse(&metadata.uri, key)) {
-                Some(kept) => (kept, true, None),
-                None => (
-                    self.connect_alone(metadata, &dial, attempt).await?,
-                    false,
-                    None,
-                ),
-            },
+        let (turner, is_reused, opener) = match shared {
+            Some(key) => self.reach(metadata, key, way, &dial, attempt).await?,
+            None => self.alone(metadata, key.as_ref(), &dial, attempt).await?,
         };
         let data = match data {
             Some(data) => {
@@ -118,10 +111,7 @@ impl ClientCore {
                 data,
             },
             key,
-            answer: AnswerLimit {
-                by: start.saturating_add(options.connect_timeout),
-                timeout: options.connect_timeout,
-            },
+            answer: dial.answer(start),
             is_reused,
             opener,
         })
@@ -188,7 +178,7 @@ impl ClientCore {
         way: Way,
         dial: &DialOptions,
         attempt: &Attempt,
-    ) -> Result<(Turner<End>, bool, Option<Opener>)> {
+    ) -> Result<Connected> {
         let most = self.most_connections();
         if way.opener.is_none() && (!way.shares || most.is_none()) {
             if let Some(kept) = self.reuse(&uri.uri, key) {
@@ -216,14 +206,25 @@ impl ClientCore {
                 self.watch_soon();
                 Ok((turner, false, Some(opener)))
             }
-            SharedPlace::Alone => match self.reuse(&uri.uri, key) {
-                Some(kept) => Ok((kept, true, None)),
-                None => Ok((self.connect_alone(uri, dial, attempt).await?, false, None)),
-            },
+            SharedPlace::Alone => self.alone(uri, Some(key), dial, attempt).await,
         }
     }
 
-    /// A connection with one stream at a time.
+    /// A connection with one stream at a time: an idle one with this key, or a new one.
+    async fn alone(
+        &self,
+        uri: &KnownUri,
+        key: Option<&ConnectionKey>,
+        dial: &DialOptions,
+        attempt: &Attempt,
+    ) -> Result<Connected> {
+        match key.and_then(|key| self.reuse(&uri.uri, key)) {
+            Some(kept) => Ok((kept, true, None)),
+            None => Ok((self.connect_alone(uri, dial, attempt).await?, false, None)),
+        }
+    }
+
+    /// A new connection with one stream at a time.
     async fn connect_alone(
         &self,
         uri: &KnownUri,
@@ -254,10 +255,7 @@ impl ClientCore {
                 };
                 self.reach(uri, &key, way, &dial, attempt).await?
             }
-            false => match self.reuse(&uri.uri, &key) {
-                Some(kept) => (kept, true, None),
-                None => (self.connect_alone(uri, &dial, attempt).await?, false, None),
-            },
+            false => self.alone(uri, Some(&key), &dial, attempt).await?,
         };
         Ok(Reached {
             connections: Connections {
@@ -265,10 +263,7 @@ impl ClientCore {
                 data: None,
             },
             key: Some(key),
-            answer: AnswerLimit {
-                by: start.saturating_add(options.connect_timeout),
-                timeout: options.connect_timeout,
-            },
+            answer: dial.answer(start),
             is_reused,
             opener,
         })
@@ -432,6 +427,9 @@ pub(super) struct Reached {
     /// The connection is to carry many streams.
     pub(super) opener: Option<Opener>,
 }
+
+/// A connection, whether it had an earlier stream, and of one that is to carry many, who opens it.
+type Connected = (Turner<End>, bool, Option<Opener>);
 
 /// How far a stream that is to share a connection comes without a wait.
 pub(super) enum AtOnce<T> {

@@ -9,7 +9,7 @@ use super::uris::KnownUri;
 use super::{GetOptions, PutOptions};
 use crate::driver::clock;
 use crate::error::{Error, Result, Status};
-use crate::proto::Timestamp;
+use crate::proto::{AnswerLimit, Timestamp};
 use crate::transport::ConnectOptions;
 
 /// The URI for metadata, and the URI for bodies if it is another one.
@@ -99,6 +99,14 @@ impl DialOptions {
             timeout: self.connect_timeout.min(left.unwrap_or(Duration::MAX)),
             connections: self.kind.sockets,
             checksums: self.kind.checksums,
+        }
+    }
+
+    /// The time limit of the server's answer to a request that set out at `start`.
+    pub(super) fn answer(&self, start: Timestamp) -> AnswerLimit {
+        AnswerLimit {
+            by: start.saturating_add(self.connect_timeout),
+            timeout: self.connect_timeout,
         }
     }
 
