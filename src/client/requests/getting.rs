@@ -96,30 +96,29 @@ impl GetRequest {
 
     /// Whether a connection was reached, and the server asked, or why not is known.
     fn ask(&mut self) -> Result<bool> {
-        let GetState::Reaching(reaching) = &mut self.state else {
+        let GetState::Reaching(reaching) = std::mem::take(&mut self.state) else {
             return Err(not_asked());
         };
-        let reached = match reaching.look() {
-            Ok(None) => return Ok(false),
-            Ok(Some(reached)) => Ok(reached),
-            Err(error) => Err(error),
+        let (reached, poller) = match reaching.look() {
+            Ok(reached) => reached,
+            Err(reaching) => {
+                self.state = GetState::Reaching(reaching);
+                return Ok(false);
+            }
         };
-        let asked = reached.and_then(|reached| self.client.ask_over(&self.wanted()?, reached));
-        let state = std::mem::take(&mut self.state);
-        match (asked, state) {
-            (Ok(asked), GetState::Reaching(reaching)) => {
+        match reached.and_then(|reached| self.client.ask_over(&self.wanted()?, reached)) {
+            Ok(asked) => {
                 self.state = GetState::Asked {
                     asked: Box::new(asked),
-                    poller: Some(reaching.into_poller()),
+                    poller: Some(poller),
                     found: None,
                 };
                 self.look()
             }
-            (Err(error), GetState::Reaching(reaching)) => {
-                self.state = GetState::Failed(error, reaching.into_poller());
+            Err(error) => {
+                self.state = GetState::Failed(error, poller);
                 Ok(true)
             }
-            _ => Err(not_asked()),
         }
     }
 

@@ -59,27 +59,27 @@ impl PutRequest {
 
     /// Whether a connection was reached, and the server asked, or why not is known.
     fn ask(&mut self) -> Result<bool> {
-        let PutState::Reaching(reaching) = &mut self.state else {
+        let PutState::Reaching(reaching) = std::mem::take(&mut self.state) else {
             return Err(not_asked());
         };
-        let reached = match reaching.look() {
-            Ok(None) => return Ok(false),
-            Ok(Some(reached)) => Ok(reached),
-            Err(error) => Err(error),
+        let (reached, poller) = match reaching.look() {
+            Ok(reached) => reached,
+            Err(reaching) => {
+                self.state = PutState::Reaching(reaching);
+                return Ok(false);
+            }
         };
         let cancel = Some(&self.cancel.0);
-        let asked = reached.and_then(|it| self.wanted().ask_over(&self.client, it, cancel));
-        match (asked, std::mem::take(&mut self.state)) {
-            (Ok(mut asked), PutState::Reaching(reaching)) => {
-                asked.put.adopt(reaching.into_poller())?;
+        match reached.and_then(|it| self.wanted().ask_over(&self.client, it, cancel)) {
+            Ok(mut asked) => {
+                asked.put.adopt(poller)?;
                 self.state = PutState::Asked(Box::new(asked), None);
                 self.look()
             }
-            (Err(error), PutState::Reaching(reaching)) => {
-                self.state = PutState::Failed(error, reaching.into_poller());
+            Err(error) => {
+                self.state = PutState::Failed(error, poller);
                 Ok(true)
             }
-            _ => Err(not_asked()),
         }
     }
 

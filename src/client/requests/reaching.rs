@@ -38,30 +38,25 @@ impl Reaching {
         })
     }
 
-    /// Goes on. `None`: the descriptor tells when to look again.
+    /// Goes on. Returns what the way led to, and what has told of it.
     ///
     /// # Errors
     ///
-    /// Those of the way.
-    pub(super) fn look(&mut self) -> Result<Option<Reached>> {
+    /// The request itself, whose descriptor tells when to look again.
+    pub(super) fn look(mut self) -> Result<(Result<Reached>, Box<Poller>), Self> {
         match self.attempt.poll(self.future.as_mut()) {
             Ok(reached) => {
                 self.poller.wait_for([], None);
-                reached.map(Some)
+                Ok((reached, self.poller))
             }
             Err(awaited) => {
                 self.poller.wait_for_attempt(awaited);
-                Ok(None)
+                Err(self)
             }
         }
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.poller.fd()
-    }
-
-    /// What has told.
-    pub(super) fn into_poller(self) -> Box<Poller> {
-        self.poller
     }
 }
