@@ -19,18 +19,10 @@ pub struct QuietTimes {
 pub(super) struct Wait {
     /// When to look next whether something was asked for.
     pub(super) at: Option<Timestamp>,
-    /// What the last look saw.
-    seen: Seen,
+    /// At the last look nothing was asked for, and neither side had memory of the other. If the
+    /// next look sees the same, the connection ends.
+    was_idle: bool,
     idle: Option<Duration>,
-}
-
-/// What a look at a connection saw.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seen {
-    /// Nothing was asked for, and neither side had memory of the other. If the next look sees the
-    /// same, the connection ends.
-    Quiet,
-    Busy,
 }
 
 impl Wait {
@@ -40,17 +32,15 @@ impl Wait {
         let first = times.request.or(times.idle);
         Self {
             at: first.map(|time| now.saturating_add(time)),
-            seen: match times.request {
-                Some(_) => Seen::Quiet,
-                None => Seen::Busy,
-            },
+            was_idle: times.request.is_some(),
             idle: times.idle,
         }
     }
 
     pub(super) fn requested(&mut self) {
-        self.seen = Seen::Busy;
+        self.was_idle = false;
     }
+
     /// Looks at the connection, if it is time to.
     ///
     /// # Errors
@@ -60,15 +50,12 @@ impl Wait {
         if self.at.take_if(|at| *at <= now).is_none() {
             return Ok(());
         }
-        if is_idle && self.seen == Seen::Quiet {
+        if is_idle && self.was_idle {
             return Err(Error::timeout(
                 "the client has asked for nothing for too long",
             ));
         }
-        self.seen = match is_idle {
-            true => Seen::Quiet,
-            false => Seen::Busy,
-        };
+        self.was_idle = is_idle;
         self.at = self.idle.map(|idle| now.saturating_add(idle));
         Ok(())
     }
