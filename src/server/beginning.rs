@@ -29,18 +29,11 @@ impl ServerCore {
         admission: Admission,
     ) -> Begun {
         let record = self.record(&incoming, &admission.entry, &allowed);
-        let IncomingRequest {
-            request: asked,
-            owner,
-        } = incoming;
-        let Admission {
-            entry,
-            slot,
-            callbacks,
-        } = admission;
+        let (asked, owner) = (incoming.request, incoming.owner);
+        let (slot, callbacks) = (admission.slot, admission.callbacks);
         let request = &asked.request;
         let options = self.produce(callbacks.clone(), &record);
-        let (entry, owner) = match (entry, owner) {
+        let (entry, owner) = match (admission.entry, owner) {
             (Entry::Published(table), ConnectionOwner::Request(turner))
                 if request.selection.is_all() && may_turn(&turner, &asked, &table, &options) =>
             {

@@ -64,16 +64,12 @@ struct Undecided {
 
 impl StreamWork for Undecided {
     fn run(self: Box<Self>) -> Begun {
-        let Self {
-            incoming,
-            deciding,
-            server,
-        } = *self;
+        let (incoming, deciding) = (self.incoming, self.deciding);
         let request = &incoming.request.request;
         let asked_for = AskedFor::of(request, incoming.request.at);
         let decided = (deciding.0).decide(&incoming.stream(), &request.ticket, asked_for);
         drop(deciding);
-        let Some(server) = server.upgrade() else {
+        let Some(server) = self.server.upgrade() else {
             return Begun::Elsewhere;
         };
         server.advance(match decided {

@@ -25,14 +25,6 @@ impl<T> Sides<T> {
         self.data.as_ref().unwrap_or(&self.metadata)
     }
 
-    /// Which connection the bodies come on.
-    pub fn of_bodies(&self) -> Side {
-        match self.data {
-            Some(_) => Side::Data,
-            None => Side::Metadata,
-        }
-    }
-
     /// Of one connection after the other, that of the headers first.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         [Some(&self.metadata), self.data.as_ref()]

@@ -10,7 +10,7 @@ use crate::arrow::EncodedMessage;
 use crate::device::{BufferRef, DeviceKind};
 use crate::driver::callbacks::HostOwner;
 use crate::driver::end::{End, EndEffects, Gathered, LentHold, OutSender, SendRoom, StreamLink};
-use crate::driver::figures::{Counters, Served, nanos};
+use crate::driver::figures::{Counters, nanos};
 use crate::driver::telling::Account;
 use crate::error::Result;
 use crate::proto::{Bytes, HeaderKind, OutBody, Role, Timestamp};
@@ -181,21 +181,17 @@ impl Placer {
         let Some(served) = &self.counters.served else {
             return;
         };
-        let Served {
-            rows: all,
-            first_batch,
-            hand_over,
-            ..
-        } = &**served;
-        count(all, rows as u64);
+        count(&served.rows, rows as u64);
         let Some(given) = given else {
             return;
         };
         let now = now();
-        hand_over.observe(nanos(now.saturating_since(given)));
+        served.hand_over.observe(nanos(now.saturating_since(given)));
         // The first batch is timed.
         if let Some(asked) = self.asked.take() {
-            first_batch.observe(nanos(now.saturating_since(asked)));
+            served
+                .first_batch
+                .observe(nanos(now.saturating_since(asked)));
         }
     }
 
