@@ -28,44 +28,22 @@ impl fmt::Display for Uris {
     }
 }
 
-impl From<&str> for Uris {
-    fn from(uri: &str) -> Self {
-        Self(vec![uri.to_owned()])
-    }
+macro_rules! from {
+    ($($type:ty $(where $generic:ident)?, $uris:ident => $texts:expr;)+) => {$(
+        impl$(<$generic: Into<String>>)? From<$type> for Uris {
+            fn from($uris: $type) -> Self {
+                Self($texts)
+            }
+        }
+    )+};
 }
 
-impl From<String> for Uris {
-    fn from(uri: String) -> Self {
-        Self(vec![uri])
-    }
-}
-
-impl From<&String> for Uris {
-    fn from(uri: &String) -> Self {
-        Self(vec![uri.clone()])
-    }
-}
-
-impl<T: Into<String>> From<[T; 2]> for Uris {
-    fn from(uris: [T; 2]) -> Self {
-        Self(uris.map(Into::into).into())
-    }
-}
-
-impl<T: Into<String>> From<Vec<T>> for Uris {
-    fn from(uris: Vec<T>) -> Self {
-        Self(uris.into_iter().map(Into::into).collect())
-    }
-}
-
-impl From<&[String]> for Uris {
-    fn from(uris: &[String]) -> Self {
-        Self(uris.to_vec())
-    }
-}
-
-impl From<&Self> for Uris {
-    fn from(uris: &Self) -> Self {
-        uris.clone()
-    }
+from! {
+    &str, uri => vec![uri.to_owned()];
+    String, uri => vec![uri];
+    &String, uri => vec![uri.clone()];
+    [T; 2] where T, uris => uris.map(Into::into).into();
+    Vec<T> where T, uris => uris.into_iter().map(Into::into).collect();
+    &[String], uris => uris.to_vec();
+    &Uris, uris => uris.0.clone();
 }
