@@ -43,34 +43,24 @@ pub struct Client(pub(super) Arc<client::Client>);
 #[must_use]
 pub struct ClientBuilder(ClientOptions);
 
-impl ClientBuilder {
+setters! { ClientBuilder
     /// Accepts servers of every user of this machine. Default: of this process's user only.
-    pub fn any_user(mut self, any: bool) -> Self {
-        self.0.any_user = any;
-        self
-    }
+    any_user(any: bool) => 0.any_user = any;
 
     /// How long an idle connection is kept for later streams. Default: a minute.
-    pub fn idle_timeout(mut self, limit: Duration) -> Self {
-        self.0.idle_timeout = limit;
-        self
-    }
+    idle_timeout(limit: Duration) => 0.idle_timeout = limit;
 
     /// How many idle connections are kept for each server. Default: 8.
-    pub fn max_idle(mut self, count: usize) -> Self {
-        self.0.max_idle = count;
-        self
-    }
+    max_idle(count: usize) => 0.max_idle = count;
 
     /// The most connections to one server that takes many streams on one; 0: each stream has its
     /// own. A reader that a thread waits for has a connection to itself while there may be one more
     /// beside the one that streams share; asynchronous streams and parts share from the start.
     /// Default: 16.
-    pub fn connections(mut self, count: usize) -> Self {
-        self.0.connections = (count > 0).then_some(count);
-        self
-    }
+    connections(count: usize) => 0.connections = (count > 0).then_some(count);
+}
 
+impl ClientBuilder {
     /// The authorities, as a PEM file, whose certificates a server may have. Default: the system's.
     pub fn tls_ca(mut self, file: impl Into<PathBuf>) -> Self {
         self.0.tls = self.0.tls.with(|files| files.ca = Some(file.into()));
@@ -347,8 +337,4 @@ impl Client {
     }
 }
 
-impl std::fmt::Debug for Client {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").finish_non_exhaustive()
-    }
-}
+opaque_debug! { Client }

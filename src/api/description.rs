@@ -47,38 +47,10 @@ impl Description {
         Ok(self)
     }
 
-    /// Sets the rows of the whole table.
-    #[must_use]
-    pub fn rows(mut self, rows: u64) -> Self {
-        self.inner.rows = Some(rows);
-        self
-    }
-
-    /// Sets the bytes of the bodies.
-    #[must_use]
-    pub fn bytes(mut self, bytes: u64) -> Self {
-        self.inner.bytes = Some(bytes);
-        self
-    }
-
-    /// Sets the number of record batches.
-    #[must_use]
-    pub fn batches(mut self, batches: u64) -> Self {
-        self.inner.batches = Some(batches);
-        self
-    }
-
     /// Adds a part of the table.
     #[must_use]
     pub fn endpoint(mut self, endpoint: Endpoint) -> Self {
         self.inner.endpoints.push(endpoint.0);
-        self
-    }
-
-    /// Says whether the order of the parts is that of the table.
-    #[must_use]
-    pub fn ordered(mut self, ordered: bool) -> Self {
-        self.inner.is_ordered = ordered;
         self
     }
 
@@ -125,6 +97,20 @@ impl Description {
     }
 }
 
+setters! { Description
+    /// Sets the rows of the whole table.
+    rows(rows: u64) => inner.rows = Some(rows);
+
+    /// Sets the bytes of the bodies.
+    bytes(bytes: u64) => inner.bytes = Some(bytes);
+
+    /// Sets the number of record batches.
+    batches(batches: u64) => inner.batches = Some(batches);
+
+    /// Says whether the order of the parts is that of the table.
+    ordered(ordered: bool) => inner.is_ordered = ordered;
+}
+
 impl Endpoint {
     /// The part with this ticket, at the server that is asked.
     pub fn new(ticket: impl AsRef<[u8]>) -> Self {
@@ -138,20 +124,6 @@ impl Endpoint {
     #[must_use]
     pub fn uri(mut self, uri: impl Into<String>) -> Self {
         self.0.uris.push(uri.into());
-        self
-    }
-
-    /// Sets the rows of the part.
-    #[must_use]
-    pub fn rows(mut self, rows: u64) -> Self {
-        self.0.rows = Some(rows);
-        self
-    }
-
-    /// Sets the bytes of the part's bodies.
-    #[must_use]
-    pub fn bytes(mut self, bytes: u64) -> Self {
-        self.0.bytes = Some(bytes);
         self
     }
 
@@ -179,4 +151,12 @@ impl Endpoint {
     pub(super) fn of_list(list: description::Description) -> Vec<Self> {
         list.endpoints.into_iter().map(Self).collect()
     }
+}
+
+setters! { Endpoint
+    /// Sets the rows of the part.
+    rows(rows: u64) => 0.rows = Some(rows);
+
+    /// Sets the bytes of the part's bodies.
+    bytes(bytes: u64) => 0.bytes = Some(bytes);
 }

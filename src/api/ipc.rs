@@ -108,14 +108,7 @@ fn same_fields(one: &[Field], other: &[Field]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(same)
 }
 
-impl std::fmt::Debug for Header {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Header")
-            .field("kind", &self.kind())
-            .field("body_len", &self.body_len())
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug! { Header, |it| kind = it.kind(), body_len = it.body_len() }
 
 /// Reads the footer of an Arrow file: the flatbuffer before the file's last 10 bytes.
 ///
@@ -226,10 +219,4 @@ impl Decoder {
     }
 }
 
-impl std::fmt::Debug for Decoder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Decoder")
-            .field("schema", &self.schema)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug! { Decoder, |it| schema = it.schema }

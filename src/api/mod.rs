@@ -10,7 +10,10 @@
 //! | `nonblocking`, `pulled`, `readiness` | the same for async programs |
 //! | `capability` | what this machine has |
 //! | `crossing` | record batches of other versions of `arrow` |
+//! | `macros` | what the types repeat |
 
+#[macro_use]
+mod macros;
 mod batches;
 mod capability;
 mod client;

@@ -301,13 +301,7 @@ impl Stream for AsyncReader {
     }
 }
 
-impl std::fmt::Debug for AsyncReader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AsyncReader")
-            .field("schema", &self.schema)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug! { AsyncReader, |it| schema = it.schema }
 
 impl AsyncPut {
     fn new(inner: client::Put, schema: &SchemaRef) -> Self {

@@ -46,30 +46,6 @@ macro_rules! common {
                 Self::default()
             }
 
-            /// Time limit from connecting to the server's first answer. Default: 10 s. If the
-            /// provider takes longer, the server answers that the request has arrived. After that
-            /// only the deadline and the stall timeout end the wait.
-            #[must_use]
-            pub fn connect_timeout(mut self, limit: Duration) -> Self {
-                self.inner.connect_timeout = limit;
-                self
-            }
-
-            /// How long the server may be silent while this side waits for it. Default: for ever.
-            #[must_use]
-            pub fn stall_timeout(mut self, limit: Duration) -> Self {
-                self.inner.stall_timeout = Some(limit);
-                self
-            }
-
-            /// How long the whole stream may take, from the request on. The server's host sees it.
-            /// Default: for ever.
-            #[must_use]
-            pub fn deadline(mut self, limit: Duration) -> Self {
-                self.inner.deadline = Some(limit);
-                self
-            }
-
             /// Adds a header for the server's host.
             ///
             /// # Errors
@@ -81,42 +57,36 @@ macro_rules! common {
                 self.inner.headers.add(key, value)?;
                 Ok(self)
             }
+        }
+
+        setters! { $options
+            /// Time limit from connecting to the server's first answer. Default: 10 s. If the
+            /// provider takes longer, the server answers that the request has arrived. After that
+            /// only the deadline and the stall timeout end the wait.
+            connect_timeout(limit: Duration) => inner.connect_timeout = limit;
+
+            /// How long the server may be silent while this side waits for it. Default: for ever.
+            stall_timeout(limit: Duration) => inner.stall_timeout = Some(limit);
+
+            /// How long the whole stream may take, from the request on. The server's host sees it.
+            /// Default: for ever.
+            deadline(limit: Duration) => inner.deadline = Some(limit);
 
             /// The headers for the server's host, in place of all earlier ones.
-            #[must_use]
-            pub fn headers(mut self, headers: Headers) -> Self {
-                self.inner.headers = headers;
-                self
-            }
+            headers(headers: Headers) => inner.headers = headers;
 
             /// Sends the header `authorization` also where others can read the connection.
-            #[must_use]
-            pub fn send_secrets(mut self, send: bool) -> Self {
-                self.inner.send_secrets = send;
-                self
-            }
+            send_secrets(send: bool) => inner.send_secrets = send;
 
             /// Connections for the stream, if the transport can split bodies. Default: 1.
-            #[must_use]
-            pub fn connections(mut self, count: u16) -> Self {
-                self.inner.connections = count;
-                self
-            }
+            connections(count: u16) => inner.connections = count;
 
             /// Gives each message a checksum where a network could change it unseen: over tcp and
             /// ucx. Bodies travel as bytes then.
-            #[must_use]
-            pub fn checksums(mut self, checksums: bool) -> Self {
-                self.inner.checksums = checksums;
-                self
-            }
+            checksums(checksums: bool) => inner.checksums = checksums;
 
             /// A token that ends the request and its stream.
-            #[must_use]
-            pub fn cancel(mut self, token: &Cancel) -> Self {
-                self.cancel = Some(token.clone());
-                self
-            }
+            cancel(token: &Cancel) => cancel = Some(token.clone());
         }
     };
 }
@@ -124,15 +94,35 @@ macro_rules! common {
 common!(GetOptions);
 common!(PutOptions);
 
-impl GetOptions {
+setters! { GetOptions
     /// How many batches, and how many bytes of bodies, the server may send before they are read.
     /// Default: 16 batches and 256 MiB.
-    #[must_use]
-    pub fn window(mut self, batches: u64, bytes: u64) -> Self {
-        self.inner.window = Credit { batches, bytes };
-        self
-    }
+    window(batches: u64, bytes: u64) => inner.window = Credit { batches, bytes };
 
+    /// The columns and rows that are wanted, in place of all earlier ones.
+    selection(selection: Selection) => inner.selection = selection;
+
+    /// Where the batches shall lie: [`Reader::next_array`](super::Reader::next_array) gives them
+    /// there. Default: on the host.
+    device(target: Target) => inner.device = target;
+
+    /// What is checked of the arrays. Default: [`Level::Structure`] for a server of the same user,
+    /// [`Level::Full`] for others. See [soundness](crate#soundness).
+    validation(level: Level) => inner.level = Some(level);
+
+    /// Most bytes that one message may take here beside its body. Default: 16 GiB from a server of
+    /// the same user, less from others.
+    message_limit(bytes: u64) => inner.message_limit = Some(bytes);
+
+    /// How long a waiting reader spins before it sleeps. Default: not at all.
+    spin(time: Duration) => inner.spin = time;
+
+    /// Follows descriptions also to servers that could read and write this process's memory: those
+    /// of ucx.
+    trusted_network(trusted: bool) => inner.trusted_network = trusted;
+}
+
+impl GetOptions {
     /// Asks for these columns only, in this order. Without any name the rows have no columns.
     /// Default: all columns.
     ///
@@ -186,66 +176,12 @@ impl GetOptions {
         self.inner.selection.set_rows(first, rows);
         self
     }
-
-    /// The columns and rows that are wanted, in place of all earlier ones.
-    #[must_use]
-    pub fn selection(mut self, selection: Selection) -> Self {
-        self.inner.selection = selection;
-        self
-    }
-
-    /// Where the batches shall lie: [`Reader::next_array`](super::Reader::next_array) gives them
-    /// there. Default: on the host.
-    #[must_use]
-    pub fn device(mut self, target: Target) -> Self {
-        self.inner.device = target;
-        self
-    }
-
-    /// What is checked of the arrays. Default: [`Level::Structure`] for a server of the same user,
-    /// [`Level::Full`] for others. See [soundness](crate#soundness).
-    #[must_use]
-    pub fn validation(mut self, level: Level) -> Self {
-        self.inner.level = Some(level);
-        self
-    }
-
-    /// Most bytes that one message may take here beside its body. Default: 16 GiB from a server of
-    /// the same user, less from others.
-    #[must_use]
-    pub fn message_limit(mut self, bytes: u64) -> Self {
-        self.inner.message_limit = Some(bytes);
-        self
-    }
-
-    /// How long a waiting reader spins before it sleeps. Default: not at all.
-    #[must_use]
-    pub fn spin(mut self, time: Duration) -> Self {
-        self.inner.spin = time;
-        self
-    }
-
-    /// Follows descriptions also to servers that could read and write this process's memory: those
-    /// of ucx.
-    #[must_use]
-    pub fn trusted_network(mut self, trusted: bool) -> Self {
-        self.inner.trusted_network = trusted;
-        self
-    }
 }
 
-impl PutOptions {
+setters! { PutOptions
     /// How bodies travel. Default: lent where that is possible and worth it.
-    #[must_use]
-    pub fn body(mut self, body: BodyPolicy) -> Self {
-        self.inner.body = body;
-        self
-    }
+    body(body: BodyPolicy) => inner.body = body;
 
     /// Compresses bodies, which then travel as bytes.
-    #[must_use]
-    pub fn compression(mut self, compression: Compression) -> Self {
-        self.inner.compression = Some(compression);
-        self
-    }
+    compression(compression: Compression) => inner.compression = Some(compression);
 }

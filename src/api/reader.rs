@@ -176,10 +176,4 @@ impl RecordBatchReader for Reader {
     }
 }
 
-impl std::fmt::Debug for Reader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reader")
-            .field("schema", &self.schema)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug! { Reader, |it| schema = it.schema }

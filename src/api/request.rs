@@ -205,12 +205,6 @@ impl Request<'_> {
     }
 }
 
-impl std::fmt::Debug for Request<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Request")
-            .field("verb", &self.verb())
-            .field("ticket", &String::from_utf8_lossy(self.ticket()))
-            .field("peer", &self.peer())
-            .finish_non_exhaustive()
-    }
+opaque_debug! { Request<'_>, |it|
+    verb = it.verb(), ticket = String::from_utf8_lossy(it.ticket()), peer = it.peer()
 }

@@ -330,10 +330,4 @@ fn table(
     Ok((schema_to_c(schema)?, arrays))
 }
 
-impl std::fmt::Debug for Server {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server")
-            .field("uris", &self.uris())
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug! { Server, |it| uris = it.uris() }
