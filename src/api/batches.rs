@@ -80,7 +80,8 @@ impl Batches {
                 annotated(batch, &metadata)
             }
         });
-        Self(export_device_stream(Box::new(Arrays { arrays, schema })))
+        let arrays = Arrays(DeviceKind::CPU, schema, arrays);
+        Self(export_device_stream(Box::new(arrays)))
     }
 
     /// A C stream of arrays in memory of the host or of a GPU, as another library gives it.
@@ -130,7 +131,7 @@ impl Batches {
                     let batch = arena.copy_batch(&unsafe { batch_from_c(array, &columns) }?)?;
                     Ok(annotate(batch_to_c(batch), &metadata))
                 });
-                Box::new(Arrays { arrays, schema })
+                Box::new(Arrays(DeviceKind::CPU, schema, arrays))
             }
         };
         Ok(Self(export_device_stream(moved)))
@@ -172,23 +173,20 @@ pub(super) fn annotated(
     Ok(annotate(array, &metadata))
 }
 
-/// Arrays of the host, as a source of a stream.
-struct Arrays<I> {
-    arrays: I,
-    schema: SchemaRef,
-}
+/// A source of a stream: its kind of memory, its schema and its arrays.
+pub(super) struct Arrays<I>(pub(super) DeviceKind, pub(super) SchemaRef, pub(super) I);
 
 impl<I: Iterator<Item = Result<OwnedDeviceArray>> + Send> ArrayReader for Arrays<I> {
     fn schema(&mut self) -> Result<OwnedSchema> {
-        schema_to_c(&self.schema)
+        schema_to_c(&self.1)
     }
 
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
-        self.arrays.next().transpose()
+        self.2.next().transpose()
     }
 
     fn device_type(&self) -> i32 {
-        DeviceKind::CPU.0
+        self.0.0
     }
 
     fn keeps_status(&self) -> bool {

@@ -3,12 +3,12 @@
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
+use super::batches::Arrays;
 use crate::arrow::abi::ArrowDeviceArray;
-use crate::arrow::batches::{batch_from_c, batch_to_c, schema_to_c};
+use crate::arrow::batches::{batch_from_c, batch_to_c};
 use crate::arrow::format::{Metadata, parse_metadata};
-use crate::arrow::stream::ArrayReader;
 use crate::arrow::transfer::move_to;
-use crate::arrow::{OwnedDeviceArray, OwnedSchema, annotation};
+use crate::arrow::{OwnedDeviceArray, annotation};
 use crate::device::{DeviceKind, Target, cuda};
 use crate::error::Result;
 
@@ -76,11 +76,8 @@ impl DeviceArray {
         let Self { array, schema } = self;
         let array = match DeviceKind(array.raw().device_type) {
             DeviceKind::CUDA | DeviceKind::CUDA_HOST | DeviceKind::CUDA_MANAGED => {
-                let one = One {
-                    device: DeviceKind(array.raw().device_type),
-                    array: Some(array),
-                    schema: SchemaRef::clone(&schema),
-                };
+                let device = DeviceKind(array.raw().device_type);
+                let one = Arrays(device, schema.clone(), std::iter::once(Ok(array)));
                 match move_to(Box::new(one), Target::Host)?.next()? {
                     Some(moved) => moved,
                     None => return Ok(RecordBatch::new_empty(schema)),
@@ -131,27 +128,6 @@ pub(super) fn metadata_of(array: &OwnedDeviceArray) -> Metadata {
     match annotation(array.raw()) {
         [] => Metadata::new(),
         encoded => parse_metadata(encoded).unwrap_or_default(),
-    }
-}
-
-/// A stream of one array.
-struct One {
-    device: DeviceKind,
-    array: Option<OwnedDeviceArray>,
-    schema: SchemaRef,
-}
-
-impl ArrayReader for One {
-    fn schema(&mut self) -> Result<OwnedSchema> {
-        schema_to_c(&self.schema)
-    }
-
-    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
-        Ok(self.array.take())
-    }
-
-    fn device_type(&self) -> i32 {
-        self.device.0
     }
 }
 

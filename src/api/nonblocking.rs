@@ -2,7 +2,6 @@
 //! requests, and of streams that share a connection; others sleep in the reactor of their runtime
 //! until a descriptor of the core is readable. A task that is dropped ends its request or stream.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -20,9 +19,9 @@ use super::device_array::DeviceArray;
 use super::readiness::Readiness;
 use super::{Client, Description, Endpoint, GetOptions, Put, PutOptions, Uris};
 use crate::arrow::batches::schema_from_c;
-use crate::arrow::stream::ArrayReader;
-use crate::arrow::{OwnedDeviceArray, OwnedSchema, copy_schema, description, schema_to_c};
-use crate::client::{self, Answer, NextBatch, Pending, StreamStats};
+use crate::arrow::stream::ArrayReader as _;
+use crate::arrow::{OwnedDeviceArray, description, schema_to_c};
+use crate::client::{self, Answer, NextBatch, Pending, Rows, StreamStats};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result, Status};
 use crate::proto::{Headers, Verb};
@@ -124,7 +123,7 @@ impl Client {
         {
             Answer::Stream(stream) => {
                 let mut stream = AsyncReader::new(stream)?;
-                let mut list = Arrived::of(&mut stream)?;
+                let mut list = Rows::of(&mut stream.stream)?;
                 while let Some(array) = poll_fn(|context| stream.poll_array(context)).await? {
                     list.add(array)?;
                 }
@@ -407,50 +406,5 @@ where
         let _entered = self.runtime.as_ref().map(tokio::runtime::Handle::enter);
         let stream = &mut self.stream;
         pollster::block_on(poll_fn(|context| stream.as_mut().poll_next(context)))
-    }
-}
-
-/// Most batches of a list.
-const MOST_ARRIVED: usize = 1 << 16;
-
-/// Arrays that have come already.
-struct Arrived {
-    schema: OwnedSchema,
-    device_type: i32,
-    arrays: VecDeque<OwnedDeviceArray>,
-}
-
-impl Arrived {
-    /// None yet, of the schema of `reader`.
-    fn of(reader: &mut AsyncReader) -> Result<Self> {
-        Ok(Self {
-            schema: reader.stream.schema()?,
-            device_type: reader.stream.device_type(),
-            arrays: VecDeque::new(),
-        })
-    }
-
-    fn add(&mut self, array: OwnedDeviceArray) -> Result<()> {
-        if self.arrays.len() >= MOST_ARRIVED {
-            return Err(Error::invalid_data(format!(
-                "the server's list has more than {MOST_ARRIVED} batches"
-            )));
-        }
-        self.arrays.push_back(array);
-        Ok(())
-    }
-}
-
-impl ArrayReader for Arrived {
-    fn schema(&mut self) -> Result<OwnedSchema> {
-        copy_schema(&self.schema)
-    }
-
-    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
-        Ok(self.arrays.pop_front())
-    }
-
-    fn device_type(&self) -> i32 {
-        self.device_type
     }
 }

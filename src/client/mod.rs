@@ -29,6 +29,8 @@ pub use parts::Parts;
 pub(crate) use parts::Skipped;
 pub use pending::{Answer, Pending};
 pub use put::{Put, PutStats};
+#[cfg(any(feature = "tokio", feature = "async-io"))]
+pub(crate) use requests::Rows;
 pub use stats::ClientStats;
 
 use self::core::ClientCore;

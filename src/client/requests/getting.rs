@@ -304,14 +304,15 @@ impl Request for GetRequest {
 }
 
 /// The arrays of a description, which a stream of this crate has given and checked.
-pub(in crate::client) struct Rows {
+pub(crate) struct Rows {
     schema: OwnedSchema,
     arrays: VecDeque<OwnedDeviceArray>,
     count: usize,
 }
 
 impl Rows {
-    fn of(stream: &mut Stream) -> Result<Self> {
+    /// None yet, of the schema of `stream`.
+    pub(crate) fn of(stream: &mut Stream) -> Result<Self> {
         Ok(Self {
             schema: stream.schema()?,
             arrays: VecDeque::new(),
@@ -319,7 +320,7 @@ impl Rows {
         })
     }
 
-    fn add(&mut self, array: OwnedDeviceArray) -> Result<()> {
+    pub(crate) fn add(&mut self, array: OwnedDeviceArray) -> Result<()> {
         let rows = usize::try_from(array.raw().array.length).unwrap_or(usize::MAX);
         // An array without rows counts too: they must have an end.
         self.count = self.count.saturating_add(rows.max(1));

@@ -21,6 +21,8 @@ use crate::driver::bell::Bell;
 use crate::driver::stream_loop::{LoopStream, Next, StreamLoop, Watcher, caught};
 use crate::error::{Error, Result};
 
+#[cfg(any(feature = "tokio", feature = "async-io"))]
+pub(crate) use getting::Rows;
 pub(super) use getting::{GetRequest, GetState};
 pub(super) use putting::{PutRequest, PutState};
 pub(super) use retrying::Retrying;
