@@ -10,7 +10,7 @@ use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use dipc::{Arena, Error, Status};
 
 use crate::report::bytes_text;
-use crate::source::{Annotated, Metadata, Reader};
+use crate::source::{Metadata, Reader};
 
 /// Reads a whole table into `arena`, whose limit is `room` bytes: its batches, each with its custom
 /// metadata.
@@ -22,8 +22,8 @@ pub fn load(reader: Reader, arena: &Arena, room: u64) -> Result<Vec<(RecordBatch
         now: HashMap::new(),
     };
     let mut batches = Vec::new();
-    for annotated in Annotated(reader) {
-        let (batch, metadata) = annotated?;
+    for next in reader {
+        let (batch, metadata) = next?;
         batches.push((mover.batch(&batch)?, metadata));
     }
     Ok(batches)
@@ -156,7 +156,6 @@ mod tests {
     use dipc::DeviceKind;
 
     use super::*;
-    use crate::source::Plain;
 
     fn arena() -> Arena {
         let options = ArenaOptions {
@@ -196,7 +195,7 @@ mod tests {
     fn load_all(batches: Vec<RecordBatch>, arena: &Arena) -> Vec<RecordBatch> {
         let schema = batches[0].schema();
         let reader = RecordBatchIterator::new(batches.into_iter().map(Ok), schema);
-        let loaded = load(Box::new(Plain(reader)), arena, u64::MAX).unwrap();
+        let loaded = load(Reader::plain(reader), arena, u64::MAX).unwrap();
         loaded.into_iter().map(|(batch, _)| batch).collect()
     }
 
@@ -254,7 +253,7 @@ mod tests {
         };
         let arena = Arena::new(DeviceKind::CPU, options).unwrap();
         let reader = RecordBatchIterator::new([Ok(batch())], batch().schema());
-        let error = load(Box::new(Plain(reader)), &arena, 8192).unwrap_err();
+        let error = load(Reader::plain(reader), &arena, 8192).unwrap_err();
         assert!(format!("{error:#}").contains("--max-memory"), "{error:#}");
         assert_eq!(arena.used_bytes(), 0);
     }

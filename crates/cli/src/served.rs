@@ -4,15 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use arrow::datatypes::SchemaRef;
-use arrow::error::ArrowError;
-use arrow::record_batch::{RecordBatch, RecordBatchReader};
 use dipc::{Batches, Error, Provider, Request, Status};
 use tracing::warn;
 
 use crate::lines::Lines;
 use crate::output::whole;
-use crate::source::{Reader, Reading, Source, TableReader, batches};
+use crate::source::{Reader, Reading, Source, batches};
 
 /// Most characters of a ticket in an error.
 const TICKET_CHARS: usize = 200;
@@ -59,41 +56,15 @@ impl Served {
     pub fn reader(&self) -> Result<Reader> {
         let inner = self.source.reader_as(&self.name, self.reading);
         let inner = inner.inspect_err(|error| self.warn(&whole(error)))?;
-        Ok(Box::new(ServedReader {
-            served: self.clone(),
-            inner,
-        }))
+        let (served, schema) = (self.clone(), inner.schema());
+        let batches =
+            inner.map(move |next| next.inspect_err(|error| served.warn(&error.to_string())));
+        Ok(Reader::new(schema, batches))
     }
 
     fn warn(&self, reason: &str) {
         let file = &self.source;
         (self.lines).say(|more| warn!(%file, reason, "a table cannot be read{more}"));
-    }
-}
-
-struct ServedReader {
-    served: Served,
-    inner: Reader,
-}
-
-impl Iterator for ServedReader {
-    type Item = Result<RecordBatch, ArrowError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let batch = self.inner.next()?;
-        Some(batch.inspect_err(|error| self.served.warn(&error.to_string())))
-    }
-}
-
-impl RecordBatchReader for ServedReader {
-    fn schema(&self) -> SchemaRef {
-        self.inner.schema()
-    }
-}
-
-impl TableReader for ServedReader {
-    fn metadata(&self) -> &[(String, String)] {
-        self.inner.metadata()
     }
 }
 

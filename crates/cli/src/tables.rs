@@ -6,11 +6,11 @@ use std::sync::Arc;
 use anyhow::Result;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
-use arrow::record_batch::{RecordBatch, RecordBatchReader};
+use arrow::record_batch::RecordBatch;
 use parking_lot::RwLock;
 
 use crate::served::Served;
-use crate::source::{Metadata, Reader, TableReader};
+use crate::source::{Metadata, Reader};
 
 /// The tables, by their tickets. Clones share them.
 #[derive(Clone, Default)]
@@ -75,40 +75,10 @@ impl Table {
     pub fn reader(&self) -> Result<Reader> {
         match self {
             Self::Source { source, .. } => source.reader(),
-            Self::Loaded { schema, batches } => Ok(Box::new(LoadedReader {
-                schema: SchemaRef::clone(schema),
-                rest: batches.clone().into_iter(),
-                metadata: Metadata::new(),
-            })),
+            Self::Loaded { schema, batches } => {
+                let batches = batches.clone().into_iter().map(Ok::<_, ArrowError>);
+                Ok(Reader::new(SchemaRef::clone(schema), batches))
+            }
         }
-    }
-}
-
-/// Reads a table in memory.
-struct LoadedReader {
-    schema: SchemaRef,
-    rest: std::vec::IntoIter<(RecordBatch, Metadata)>,
-    metadata: Metadata,
-}
-
-impl Iterator for LoadedReader {
-    type Item = Result<RecordBatch, ArrowError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (batch, metadata) = self.rest.next()?;
-        self.metadata = metadata;
-        Some(Ok(batch))
-    }
-}
-
-impl RecordBatchReader for LoadedReader {
-    fn schema(&self) -> SchemaRef {
-        SchemaRef::clone(&self.schema)
-    }
-}
-
-impl TableReader for LoadedReader {
-    fn metadata(&self) -> &[(String, String)] {
-        &self.metadata
     }
 }

@@ -145,8 +145,8 @@ impl Verify {
         if let Some(rest) = self.rest.take().filter(|rest| rest.num_rows() > 0) {
             return Ok(Some(rest));
         }
-        for batch in self.expected.by_ref() {
-            let batch = batch.context("cannot read the table to compare with")?;
+        for next in self.expected.by_ref() {
+            let (batch, _) = next.context("cannot read the table to compare with")?;
             if batch.num_rows() > 0 {
                 return Ok(Some(batch));
             }

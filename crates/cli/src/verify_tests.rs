@@ -10,7 +10,6 @@ use arrow::datatypes::{Field, Int8Type};
 use arrow::record_batch::RecordBatchIterator;
 
 use super::*;
-use crate::source::Plain;
 
 fn table(rows: std::ops::Range<i32>) -> RecordBatch {
     let words = rows
@@ -28,8 +27,7 @@ fn one(name: &str, array: impl Array + 'static) -> RecordBatch {
 fn verify(received: &[RecordBatch], expected: &[RecordBatch]) -> Option<Difference> {
     let batches: Vec<_> = expected.iter().cloned().map(Ok).collect();
     let reader = RecordBatchIterator::new(batches, expected[0].schema());
-    let reader = Box::new(Plain(reader));
-    let mut verify = Verify::new(&received[0].schema(), Box::new(Plain(reader)));
+    let mut verify = Verify::new(&received[0].schema(), Reader::plain(reader));
     for batch in received {
         verify.update(batch).unwrap();
     }

@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
     use crate::get::narrow;
-    use crate::source::{Annotated, Metadata, Reading, Source};
+    use crate::source::{Metadata, Reading, Source};
 
     /// An Arrow stream whose batches have these metadata.
     fn stream(all: &[Metadata]) -> tempfile::NamedTempFile {
@@ -108,8 +108,8 @@ mod tests {
         };
         let reader = narrow(source.reader(reading).unwrap(), "b").unwrap();
         let mut found = Vec::new();
-        for annotated in Annotated(reader) {
-            let (batch, metadata) = annotated.unwrap();
+        for next in reader {
+            let (batch, metadata) = next.unwrap();
             assert_eq!(batch.num_rows(), 5);
             found.push(metadata);
         }

@@ -206,7 +206,7 @@ fn pump(
     counters: &Counters,
     audit: &Audit,
 ) -> anyhow::Result<()> {
-    let mut reader = table.reader()?;
+    let reader = table.reader()?;
     let mut encoder = FlightEncoder::new(&reader.schema());
     // Waits for a slow client, and fails after it has gone.
     let mut send = |message: FlightData| {
@@ -221,9 +221,9 @@ fn pump(
     if send(encoder.schema()).is_break() {
         return Ok(());
     }
-    while let Some(batch) = reader.next() {
-        let flow = encoder.encode(&batch?, reader.metadata(), &mut send)?;
-        if flow.is_break() {
+    for next in reader {
+        let (batch, metadata) = next?;
+        if encoder.encode(&batch, &metadata, &mut send)?.is_break() {
             break;
         }
     }

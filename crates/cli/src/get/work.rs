@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
-use arrow::record_batch::{RecordBatch, RecordBatchReader};
+use arrow::record_batch::RecordBatch;
 use dipc::Cancel;
 
 use super::args::Args;
@@ -13,7 +13,7 @@ use crate::checksum::Checksum;
 use crate::columns::Columns;
 use crate::report::{Report, Verified};
 use crate::sink::Sink;
-use crate::source::{Reader, TableReader};
+use crate::source::Reader;
 use crate::verify::Verify;
 use crate::{display, output};
 
@@ -142,37 +142,9 @@ impl Work {
 pub fn narrow(reader: Reader, names: &str) -> Result<Reader> {
     let columns = Columns::find(names, &reader.schema())?;
     let schema = columns.of_schema(&reader.schema())?;
-    Ok(Box::new(Narrowed {
-        reader,
-        columns,
-        schema,
-    }))
-}
-
-/// A table with some of its columns.
-struct Narrowed {
-    reader: Reader,
-    columns: Columns,
-    schema: SchemaRef,
-}
-
-impl Iterator for Narrowed {
-    type Item = Result<RecordBatch, ArrowError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let batch = self.reader.next()?;
-        Some(batch.and_then(|batch| self.columns.of_batch(&batch)))
-    }
-}
-
-impl RecordBatchReader for Narrowed {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
-    }
-}
-
-impl TableReader for Narrowed {
-    fn metadata(&self) -> &[(String, String)] {
-        self.reader.metadata()
-    }
+    let batches = reader.map(move |next| {
+        let (batch, metadata) = next?;
+        Ok::<_, ArrowError>((columns.of_batch(&batch)?, metadata))
+    });
+    Ok(Reader::new(schema, batches))
 }

@@ -182,21 +182,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Sends the rows, and waits until the server has taken them.
-fn send(args: &Args, mut rows: Rows, cancel: &Cancel) -> Result<Report> {
+fn send(args: &Args, rows: Rows, cancel: &Cancel) -> Result<Report> {
     let start = Instant::now();
-    let totals = rows.totals();
-    let mut sending = begin(args, &rows.schema(), cancel)?;
+    let mut sending = begin(args, &rows.reader.schema(), cancel)?;
     let progress = match !args.json && Progress::is_shown() {
-        true => Progress::start(totals),
+        true => Progress::start(rows.totals),
         false => Progress::hidden(),
     };
     let mut count = 0;
-    while let Some(batch) = rows.next() {
-        let batch = batch.map_err(|error| sending.fail(error))?;
+    for next in rows.reader {
+        let (batch, metadata) = next.map_err(|error| sending.fail(error))?;
         // Reading can be slower than the server, so it checks for signals too.
         cancel.check()?;
         count += batch.num_rows() as u64;
-        sending.push(batch, rows.metadata())?;
+        sending.push(batch, &metadata)?;
         let stats = sending.stats();
         let mut shown = StreamStats::default();
         shown.rows = count;

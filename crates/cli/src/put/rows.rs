@@ -1,11 +1,7 @@
 //! The rows of several files, one after the other, as one table.
 
-use std::collections::VecDeque;
-
 use anyhow::{Context as _, Result, bail};
 use arrow::datatypes::SchemaRef;
-use arrow::error::ArrowError;
-use arrow::record_batch::RecordBatch;
 use dipc::arrow::columns::difference;
 
 use crate::get::narrow;
@@ -14,15 +10,15 @@ use crate::source::{Reader, Reading, Source, stdin_reader};
 
 /// The rows of one table.
 pub struct Rows {
-    schema: SchemaRef,
-    rest: VecDeque<Reader>,
-    total: Option<u64>,
+    pub reader: Reader,
+    /// What is known of the size.
+    pub totals: Totals,
 }
 
 impl Rows {
     /// Opens every file. Their columns must be the same.
     pub fn open(files: &[String], columns: Option<&str>, reading: Reading) -> Result<Self> {
-        let mut rest = VecDeque::new();
+        let mut rest = Vec::new();
         let mut total = Some(0);
         let mut first: Option<(SchemaRef, &str)> = None;
         for file in files {
@@ -40,45 +36,17 @@ impl Rows {
                     }
                 }
             }
-            rest.push_back(reader);
+            rest.push(reader);
         }
         let (schema, _) = first.context("no file is given")?;
-        Ok(Self {
-            schema,
-            rest,
-            total,
-        })
-    }
-
-    /// The columns of the first file.
-    pub fn schema(&self) -> SchemaRef {
-        SchemaRef::clone(&self.schema)
-    }
-
-    /// The custom metadata of the batch given last.
-    pub fn metadata(&self) -> &[(String, String)] {
-        self.rest.front().map_or(&[], |reader| reader.metadata())
-    }
-
-    /// What is known of the size.
-    pub fn totals(&self) -> Totals {
-        Totals {
-            rows: self.total,
+        let totals = Totals {
+            rows: total,
             bytes: None,
-        }
-    }
-}
-
-impl Iterator for Rows {
-    type Item = Result<RecordBatch, ArrowError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            match self.rest.front_mut()?.next() {
-                Some(batch) => return Some(batch),
-                None => self.rest.pop_front(),
-            };
-        }
+        };
+        Ok(Self {
+            reader: Reader::new(schema, rest.into_iter().flatten()),
+            totals,
+        })
     }
 }
 

@@ -198,10 +198,7 @@ fn write(path: &Path, batch: &RecordBatch) -> Result<()> {
 fn read(path: &Path) -> Result<RecordBatch> {
     let reader = Source::File(path.to_path_buf()).reader(Reading::default())?;
     let schema = reader.schema();
-    Ok(concat_batches(
-        &schema,
-        &reader.collect::<Result<Vec<_>, _>>()?,
-    )?)
+    Ok(concat_batches(&schema, &reader.batches()?)?)
 }
 
 /// Promise of `--output` and `--accept`: each type comes back as it was, or is refused by column,

@@ -182,7 +182,7 @@ fn assert_past(bytes: &[u8], limit: u64) {
 /// The first batches, each near the limit, of a file with too many rows to read them all.
 fn assert_small(bytes: &[u8], limit: u64) -> Vec<RecordBatch> {
     let (reader, _file) = open(bytes, limit);
-    let batches: Vec<_> = reader.take(5).map(Result::unwrap).collect();
+    let batches: Vec<_> = reader.take(5).map(|next| next.unwrap().0).collect();
     assert_eq!(batches.len(), 5);
     for batch in &batches {
         assert!(batch.num_rows() > 0);
@@ -227,7 +227,7 @@ fn packed_pages_are_bounded() {
         let sound = column(len).write();
         assert_past(&sound, MIB);
         let (reader, _file) = open(&sound, 512 * MIB);
-        let batches: Vec<_> = reader.map(Result::unwrap).collect();
+        let batches = reader.batches().unwrap();
         assert_eq!(
             batches[0].column(0).as_string::<i32>().value(0).len(),
             64 << 20
@@ -436,7 +436,7 @@ fn sound_files_come_whole() {
                 for limit in [512 * MIB, MIB, 160_000] {
                     let (reader, _file) = open(&bytes, limit);
                     let schema = reader.schema();
-                    let batches: Vec<_> = reader.map(Result::unwrap).collect();
+                    let batches = reader.batches().unwrap();
                     let whole = concat_batches(&schema, &batches).unwrap();
                     assert_eq!(
                         whole, table,

@@ -5,18 +5,16 @@
 //! names, and a schema that differs from the stream's.
 
 use std::fs::File;
+use std::iter;
 
 use arrow::buffer::MutableBuffer;
-use arrow::datatypes::SchemaRef;
-use arrow::error::ArrowError;
 use arrow::ipc::{Block, MetadataVersion};
-use arrow::record_batch::{RecordBatch, RecordBatchReader};
-use dipc::ipc::{Body, Header, HeaderKind, footer};
+use dipc::ipc::{Body, Decoder, Header, HeaderKind, footer};
 use dipc::{Error, Result};
 
 use super::figures::{Counted, Figures};
-use super::messages::{Batches, Input};
-use super::reader::TableReader;
+use super::messages::Input;
+use super::reader::{Annotated, Reader};
 
 /// The first and the last bytes.
 const MAGIC: &[u8; 6] = b"ARROW1";
@@ -38,7 +36,7 @@ struct Place {
 /// Reads the batches in the order of the footer.
 pub struct FileReader {
     input: Input,
-    batches: Batches,
+    decoder: Decoder,
     rest: std::vec::IntoIter<Place>,
 }
 
@@ -48,12 +46,12 @@ impl FileReader {
     /// # Errors
     ///
     /// `InvalidData`, `Protocol` and `Unsupported`, with a reason.
-    pub fn open(file: File, len: u64, message_limit: Option<u64>) -> Result<Self> {
+    pub fn open(file: File, len: u64, message_limit: Option<u64>) -> Result<Reader> {
         let mut input = Input::new(file, len);
         let footer = Footer::read(&mut input, len)?;
         let footer_start = footer.start;
         let schema = first_message(&mut input, footer_start)?;
-        let batches = Batches::new(&schema, message_limit)?;
+        let decoder = Decoder::new(&schema, message_limit)?;
         if !footer.has_fields_of(&schema)? {
             return Err(Error::invalid_data(
                 "the footer has another schema than the stream before it",
@@ -67,11 +65,13 @@ impl FileReader {
             .partition(|place| place.kind == HeaderKind::Dictionary);
         let mut reader = Self {
             input,
-            batches,
+            decoder,
             rest: rest.into_iter(),
         };
         reader.read_dictionaries(&dictionaries)?;
-        Ok(reader)
+        let schema = reader.decoder.schema();
+        let batches = iter::from_fn(move || reader.advance().transpose());
+        Ok(Reader::new(schema, batches))
     }
 
     /// Dictionaries apply to all batches, wherever they lie. So each has one value, and deltas.
@@ -90,7 +90,7 @@ impl FileReader {
                     dictionary.id()
                 )));
             }
-            self.batches.decode(&header, &body)?;
+            self.decoder.decode(&header, &body)?;
         }
         Ok(())
     }
@@ -117,35 +117,13 @@ impl FileReader {
         Ok((header, body))
     }
 
-    fn advance(&mut self) -> Result<Option<RecordBatch>> {
+    fn advance(&mut self) -> Result<Option<Annotated>> {
         let Some(place) = self.rest.next() else {
             return Ok(None);
         };
         let (header, body) = self.message(place)?;
-        let batch = self.batches.decode(&header, &body);
+        let batch = self.decoder.decode(&header, &body);
         batch.map_err(|error| error.context(format_args!("block at offset {}", place.start)))
-    }
-}
-
-impl Iterator for FileReader {
-    type Item = Result<RecordBatch, ArrowError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.advance()
-            .map_err(|error| ArrowError::ExternalError(Box::new(error)))
-            .transpose()
-    }
-}
-
-impl RecordBatchReader for FileReader {
-    fn schema(&self) -> SchemaRef {
-        self.batches.schema()
-    }
-}
-
-impl TableReader for FileReader {
-    fn metadata(&self) -> &[(String, String)] {
-        self.batches.metadata()
     }
 }
 

@@ -6,12 +6,8 @@
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom};
 
-use arrow::datatypes::SchemaRef;
-use arrow::record_batch::RecordBatch;
-use dipc::ipc::{Body, Decoder, Header};
+use dipc::ipc::{Body, Header};
 use dipc::{Error, Result};
-
-use super::reader::Metadata;
 
 /// The marker before the length of a message since Arrow 0.15.
 const MARKER: u32 = u32::MAX;
@@ -195,48 +191,5 @@ impl Input {
             self.at,
             self.end - self.at
         ))
-    }
-}
-
-/// Decodes messages to batches.
-pub struct Batches {
-    decoder: Decoder,
-    /// Those of the last batch.
-    metadata: Metadata,
-}
-
-impl Batches {
-    /// Reads the schema. `message_limit`: as of [`Reading`](super::reader::Reading).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Decoder::new`].
-    pub fn new(schema: &Header, message_limit: Option<u64>) -> Result<Self> {
-        let decoder = Decoder::new(schema, message_limit)?;
-        let metadata = Metadata::new();
-        Ok(Self { decoder, metadata })
-    }
-
-    /// The schema.
-    pub fn schema(&self) -> SchemaRef {
-        self.decoder.schema()
-    }
-
-    /// The custom metadata of the last batch.
-    pub fn metadata(&self) -> &[(String, String)] {
-        &self.metadata
-    }
-
-    /// Keeps a dictionary, or gives a batch.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Decoder::decode`].
-    pub fn decode(&mut self, header: &Header, body: &Body) -> Result<Option<RecordBatch>> {
-        let decoded = self.decoder.decode(header, body)?;
-        Ok(decoded.map(|(batch, metadata)| {
-            self.metadata = metadata;
-            batch
-        }))
     }
 }

@@ -19,14 +19,12 @@ pub mod tpch;
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
+use std::iter;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
-use arrow::record_batch::{RecordBatch, RecordBatchReader};
 use dipc::Description;
 
 use crate::calm;
@@ -37,9 +35,7 @@ use stream::StreamReader;
 use tpch::Table;
 
 pub use figures::Figures;
-#[cfg(test)]
-pub use reader::Plain;
-pub use reader::{Annotated, Metadata, Reader, Reading, TableReader, batches};
+pub use reader::{Metadata, Reader, Reading, batches};
 
 /// Endings of the files of a directory that are served.
 pub const ENDINGS: [&str; 4] = ["parquet", "arrow", "arrows", "feather"];
@@ -186,7 +182,7 @@ fn open_file(path: &Path, name: &str, reading: Reading) -> Result<Reader> {
         .map_err(|text| anyhow!(text))
         .and_then(|opened| opened)
         .with_context(damaged)?;
-    Ok(FileSource::of(name.to_owned(), inner, reading))
+    Ok(guarded(name.to_owned(), inner, reading))
 }
 
 /// An Arrow stream on stdin.
@@ -195,15 +191,15 @@ pub fn stdin_reader(reading: Reading) -> Result<Reader> {
     let stdin = std::io::stdin().as_fd().try_clone_to_owned();
     let file = File::from(stdin.context("cannot read stdin")?);
     let inner = StreamReader::open_pipe(file, reading.message_limit).context(NAME)?;
-    Ok(FileSource::of(NAME.to_owned(), Box::new(inner), reading))
+    Ok(guarded(NAME.to_owned(), inner, reading))
 }
 
 fn open_as(file: File, len: u64, format: Format, reading: Reading) -> Result<Reader> {
-    Ok(match format {
-        Format::Parquet => Box::new(ParquetReader::open(file, len, reading)?),
-        Format::ArrowFile => Box::new(FileReader::open(file, len, reading.message_limit)?),
-        Format::ArrowStream => Box::new(StreamReader::open(file, len, reading.message_limit)?),
-    })
+    match format {
+        Format::Parquet => ParquetReader::open(file, len, reading),
+        Format::ArrowFile => Ok(FileReader::open(file, len, reading.message_limit)?),
+        Format::ArrowStream => Ok(StreamReader::open(file, len, reading.message_limit)?),
+    }
 }
 
 impl Format {
@@ -280,80 +276,40 @@ fn detect(file: &mut File, len: u64) -> Result<Format> {
     bail!("the first bytes are of no format known here; {TAKEN}")
 }
 
-/// A file being read. Its name, which need not be its path, precedes every error. Panics of the
-/// reader become errors, and larger batches than wanted are sliced.
-struct FileSource {
-    name: String,
-    /// `None` after an error, so that a damaged reader is not used again.
-    inner: Option<Reader>,
-    schema: SchemaRef,
-    batch_rows: Option<usize>,
-    rest: Option<RecordBatch>,
-    /// Those of the batch of which the last slice was.
-    metadata: Metadata,
-}
-
-impl FileSource {
-    fn of(name: String, inner: Reader, reading: Reading) -> Reader {
-        let schema = inner.schema();
-        Box::new(Self {
-            name,
-            inner: Some(inner),
-            schema,
-            batch_rows: reading.batch_rows,
-            rest: None,
-            metadata: Metadata::new(),
-        })
-    }
-
-    fn failed(&mut self, cause: String) -> ArrowError {
-        self.inner = None;
-        ArrowError::ExternalError(format!("{}: {cause}", self.name).into())
-    }
-}
-
-impl Iterator for FileSource {
-    type Item = Result<RecordBatch, ArrowError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let batch = match self.rest.take() {
-            Some(batch) => batch,
-            None => {
-                let inner = self.inner.as_mut()?;
-                match calm::catch(|| inner.next()) {
-                    Ok(Some(Ok(batch))) => {
-                        self.metadata = inner.metadata().to_vec();
-                        batch
-                    }
-                    Ok(Some(Err(ArrowError::ExternalError(cause)))) => {
-                        return Some(Err(self.failed(cause.to_string())));
-                    }
-                    Ok(Some(Err(error))) => return Some(Err(self.failed(error.to_string()))),
-                    Ok(None) => return None,
-                    Err(panic) => return Some(Err(self.failed(panic))),
-                }
-            }
+/// The same table, read with care. Its name, which need not be its path, precedes every error.
+/// Panics of the reader become errors, and larger batches than wanted are sliced.
+fn guarded(name: String, inner: Reader, reading: Reading) -> Reader {
+    let schema = inner.schema();
+    let mut inner = Some(inner);
+    let mut next = move || {
+        let cause = match calm::catch(|| inner.as_mut()?.next()) {
+            Ok(Some(Err(ArrowError::ExternalError(cause)))) => cause.to_string(),
+            Ok(Some(Err(error))) => error.to_string(),
+            Ok(Some(Ok(batch))) => return Some(Ok(batch)),
+            Ok(None) => return None,
+            Err(panic) => panic,
         };
-        match self.batch_rows {
-            Some(rows) if batch.num_rows() > rows => {
-                self.rest = Some(batch.slice(rows, batch.num_rows() - rows));
-                Some(Ok(batch.slice(0, rows)))
-            }
-            _ => Some(Ok(batch)),
+        // A damaged reader is not used again.
+        inner = None;
+        Some(Err(ArrowError::ExternalError(
+            format!("{name}: {cause}").into(),
+        )))
+    };
+    let most = reading.batch_rows.unwrap_or(usize::MAX);
+    let mut rest = None;
+    let batches = iter::from_fn(move || {
+        let (batch, metadata) = match rest.take().map_or_else(&mut next, |rest| Some(Ok(rest)))? {
+            Ok(batch) => batch,
+            failed => return Some(failed),
+        };
+        let left = batch.num_rows().saturating_sub(most);
+        if left == 0 {
+            return Some(Ok((batch, metadata)));
         }
-    }
-}
-
-impl RecordBatchReader for FileSource {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
-    }
-}
-
-impl TableReader for FileSource {
-    fn metadata(&self) -> &[(String, String)] {
-        &self.metadata
-    }
+        rest = Some((batch.slice(most, left), metadata.clone()));
+        Some(Ok((batch.slice(0, most), metadata)))
+    });
+    Reader::new(schema, batches)
 }
 
 #[cfg(test)]

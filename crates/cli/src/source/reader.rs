@@ -26,49 +26,53 @@ pub struct Reading {
     pub message_limit: Option<u64>,
 }
 
-/// A table being read.
-pub type Reader = Box<dyn TableReader>;
+/// A batch with its metadata.
+pub type Annotated = (RecordBatch, Metadata);
 
-/// What reads a table.
-pub trait TableReader: RecordBatchReader + Send {
-    /// The custom metadata of the batch given last.
-    fn metadata(&self) -> &[(String, String)] {
-        &[]
+/// A table being read: its batches, each with its metadata.
+pub struct Reader {
+    schema: SchemaRef,
+    batches: Box<dyn Iterator<Item = Result<Annotated, ArrowError>> + Send>,
+}
+
+impl Reader {
+    /// A table of these columns.
+    pub fn new<I, E>(schema: SchemaRef, batches: I) -> Self
+    where
+        I: Iterator<Item = Result<Annotated, E>> + Send + 'static,
+        E: Into<ArrowError>,
+    {
+        let batches = Box::new(batches.map(|batch| batch.map_err(Into::into)));
+        Self { schema, batches }
+    }
+
+    /// A table whose batches have no metadata.
+    pub fn plain(reader: impl RecordBatchReader + Send + 'static) -> Self {
+        let plain = |batch: Result<_, ArrowError>| batch.map(|batch| (batch, Metadata::new()));
+        Self::new(reader.schema(), reader.map(plain))
+    }
+
+    /// Its columns.
+    pub fn schema(&self) -> SchemaRef {
+        SchemaRef::clone(&self.schema)
+    }
+
+    /// The batches without their metadata.
+    #[cfg(test)]
+    pub fn batches(self) -> Result<Vec<RecordBatch>, ArrowError> {
+        self.map(|batch| batch.map(|(batch, _)| batch)).collect()
+    }
+}
+
+impl Iterator for Reader {
+    type Item = Result<Annotated, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.batches.next()
     }
 }
 
 /// A table on its way out. Its batches keep their metadata.
 pub fn batches(reader: Reader) -> Batches {
-    Batches::with_metadata(reader.schema(), Annotated(reader))
+    Batches::with_metadata(reader.schema(), reader)
 }
-
-/// Batches, each with its metadata.
-pub struct Annotated(pub Reader);
-
-impl Iterator for Annotated {
-    type Item = Result<(RecordBatch, Metadata), ArrowError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let batch = self.0.next()?;
-        Some(batch.map(|batch| (batch, self.0.metadata().to_vec())))
-    }
-}
-
-/// A table whose batches have no metadata.
-pub struct Plain<R>(pub R);
-
-impl<R: RecordBatchReader> Iterator for Plain<R> {
-    type Item = Result<RecordBatch, ArrowError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.0.next()
-    }
-}
-
-impl<R: RecordBatchReader> RecordBatchReader for Plain<R> {
-    fn schema(&self) -> SchemaRef {
-        self.0.schema()
-    }
-}
-
-impl<R: RecordBatchReader + Send> TableReader for Plain<R> {}

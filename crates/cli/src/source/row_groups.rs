@@ -7,13 +7,14 @@
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
+use std::iter;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use arrow::compute::can_cast_types;
 use arrow::datatypes::{Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
-use arrow::record_batch::{RecordBatch, RecordBatchOptions, RecordBatchReader};
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
 };
@@ -24,7 +25,7 @@ use parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader, 
 use super::coarse;
 use super::footer;
 use super::pages::Group;
-use super::reader::{DEFAULT_BATCH_ROWS, DEFAULT_MESSAGE_LIMIT, Reading, TableReader};
+use super::reader::{DEFAULT_BATCH_ROWS, DEFAULT_MESSAGE_LIMIT, Metadata, Reader, Reading};
 use super::room::Room;
 
 /// The last bytes of a file, and of a file with an encrypted footer.
@@ -62,7 +63,7 @@ pub fn rows(file: &mut File, len: u64) -> Result<u64> {
 
 impl ParquetReader {
     /// Reads the footer of a file of `len` bytes.
-    pub fn open(mut file: File, len: u64, reading: Reading) -> Result<Self> {
+    pub fn open(mut file: File, len: u64, reading: Reading) -> Result<Reader> {
         let (footer, start) = read_footer(&mut file, len)?;
         let wide = footer::check(&footer).context("footer")?;
         let metadata = ParquetMetaDataReader::decode_metadata(&footer)?;
@@ -112,7 +113,13 @@ impl ParquetReader {
             to_skip: 0,
         };
         reader.begin(0)?;
-        Ok(reader)
+        let schema = SchemaRef::clone(&reader.schema);
+        let batches = iter::from_fn(move || reader.advance().transpose());
+        let batches = batches.map(|batch| match batch {
+            Ok(batch) => Ok((batch, Metadata::new())),
+            Err(error) => Err(ArrowError::ExternalError(error.into())),
+        });
+        Ok(Reader::new(schema, batches))
     }
 
     fn groups(&self) -> &[RowGroupMetaData] {
@@ -261,24 +268,6 @@ impl ParquetReader {
         Ok(RecordBatch::try_new_with_options(schema, columns, &rows)?)
     }
 }
-
-impl Iterator for ParquetReader {
-    type Item = Result<RecordBatch, ArrowError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.advance()
-            .map_err(|error| ArrowError::ExternalError(error.into()))
-            .transpose()
-    }
-}
-
-impl RecordBatchReader for ParquetReader {
-    fn schema(&self) -> SchemaRef {
-        SchemaRef::clone(&self.schema)
-    }
-}
-
-impl TableReader for ParquetReader {}
 
 /// The metadata of the file itself.
 fn key_values(metadata: &ArrowReaderMetadata) -> Option<&Vec<KeyValue>> {

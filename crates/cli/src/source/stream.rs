@@ -1,23 +1,21 @@
 //! Reads files in the Arrow streaming format.
 
 use std::fs::File;
+use std::iter;
 
-use arrow::datatypes::SchemaRef;
-use arrow::error::ArrowError;
-use arrow::record_batch::{RecordBatch, RecordBatchReader};
-use dipc::ipc::HeaderKind;
+use dipc::ipc::{Decoder, HeaderKind};
 use dipc::{Error, Result};
 
 use super::figures::{Counted, Figures};
-use super::messages::{Batches, Input};
-use super::reader::TableReader;
+use super::messages::Input;
+use super::reader::{Annotated, Reader};
 
 /// Reads a stream from front to back.
 pub struct StreamReader {
     input: Input,
     /// The offset of the message being read.
     at: u64,
-    batches: Batches,
+    decoder: Decoder,
 }
 
 impl StreamReader {
@@ -26,7 +24,7 @@ impl StreamReader {
     /// # Errors
     ///
     /// `InvalidData`, `Protocol` and `Unsupported`, with a reason.
-    pub fn open(file: File, len: u64, message_limit: Option<u64>) -> Result<Self> {
+    pub fn open(file: File, len: u64, message_limit: Option<u64>) -> Result<Reader> {
         Self::read(Input::new(file, len), message_limit)
     }
 
@@ -36,25 +34,34 @@ impl StreamReader {
     /// # Errors
     ///
     /// As [`open`](Self::open).
-    pub fn open_pipe(pipe: File, message_limit: Option<u64>) -> Result<Self> {
+    pub fn open_pipe(pipe: File, message_limit: Option<u64>) -> Result<Reader> {
         let mut input = Input::of_pipe(pipe);
         input.ensure_stream()?;
         Self::read(input, message_limit)
     }
 
-    fn read(mut input: Input, message_limit: Option<u64>) -> Result<Self> {
+    fn read(mut input: Input, message_limit: Option<u64>) -> Result<Reader> {
         let schema = input
             .header()?
             .ok_or_else(|| Error::invalid_data("the stream ends before its schema"))?;
-        let batches = Batches::new(&schema, message_limit)?;
-        Ok(Self {
+        let decoder = Decoder::new(&schema, message_limit)?;
+        let mut reader = Self {
             at: input.at(),
             input,
-            batches,
-        })
+            decoder,
+        };
+        let schema = reader.decoder.schema();
+        let batches =
+            iter::from_fn(move || {
+                let next = reader.advance().transpose()?;
+                Some(next.map_err(|error| {
+                    error.context(format_args!("message at offset {}", reader.at))
+                }))
+            });
+        Ok(Reader::new(schema, batches))
     }
 
-    fn advance(&mut self) -> Result<Option<RecordBatch>> {
+    fn advance(&mut self) -> Result<Option<Annotated>> {
         loop {
             self.at = self.input.at();
             let Some(header) = self.input.header()? else {
@@ -64,7 +71,7 @@ impl StreamReader {
             if header.kind() == HeaderKind::Schema {
                 return Err(Error::invalid_data("a second schema is in the stream"));
             }
-            if let Some(batch) = self.batches.decode(&header, &body)? {
+            if let Some(batch) = self.decoder.decode(&header, &body)? {
                 return Ok(Some(batch));
             }
         }
@@ -95,28 +102,5 @@ pub fn figures(file: File, len: u64, most: Option<usize>) -> Result<Figures> {
         if next?.is_none() {
             return Ok(counted.figures());
         }
-    }
-}
-
-impl Iterator for StreamReader {
-    type Item = Result<RecordBatch, ArrowError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.advance()
-            .map_err(|error| error.context(format_args!("message at offset {}", self.at)))
-            .map_err(|error| ArrowError::ExternalError(Box::new(error)))
-            .transpose()
-    }
-}
-
-impl RecordBatchReader for StreamReader {
-    fn schema(&self) -> SchemaRef {
-        self.batches.schema()
-    }
-}
-
-impl TableReader for StreamReader {
-    fn metadata(&self) -> &[(String, String)] {
-        self.batches.metadata()
     }
 }

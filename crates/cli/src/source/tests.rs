@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int32Array, StringArray};
 use arrow::ipc::MetadataVersion;
 use arrow::ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
+use arrow::record_batch::RecordBatch;
 use parquet::arrow::ArrowWriter;
 
 use super::*;
@@ -63,7 +64,7 @@ pub fn read(path: &Path, batch_rows: Option<usize>) -> Result<Vec<RecordBatch>> 
         batch_rows,
         ..Reading::default()
     })?;
-    Ok(reader.collect::<Result<Vec<_>, _>>()?)
+    Ok(reader.batches()?)
 }
 
 pub fn failure(bytes: &[u8]) -> String {

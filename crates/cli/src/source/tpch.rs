@@ -12,7 +12,7 @@ use tpchgen_arrow::{
     SupplierArrow,
 };
 
-use super::reader::{Plain, Reader};
+use super::reader::Reader;
 
 /// The largest scale factor: beyond it keys overflow the generators' integers.
 const MAX_SCALE: f64 = 100_000.0;
@@ -34,9 +34,9 @@ macro_rules! tables {
             /// Its rows at `scale`, in batches of `batch_rows`. Every call gives the same rows.
             pub fn reader(self, scale: f64, batch_rows: usize) -> Reader {
                 match self {
-                    $(Self::$variant => Box::new(Plain(
+                    $(Self::$variant => Reader::plain(
                         $arrow::new($generator::new(scale, 1, 1)).with_batch_size(batch_rows),
-                    )),)*
+                    ),)*
                 }
             }
         }
@@ -79,12 +79,7 @@ mod tests {
     fn every_table_is_generated_and_repeats() {
         assert_eq!(Table::value_variants().len(), 8);
         for table in Table::value_variants() {
-            let read = || {
-                table
-                    .reader(0.001, 100)
-                    .collect::<Result<Vec<_>, _>>()
-                    .unwrap()
-            };
+            let read = || table.reader(0.001, 100).batches().unwrap();
             let batches = read();
             assert!(batches.iter().all(|batch| batch.num_rows() <= 100));
             assert!(!batches.is_empty(), "{table}");
