@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use dipc::{
     Batches, Description, Error, Headers, Provider, Request, Result, Server, Status, WeakServer,
@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use crate::calm;
+use crate::columns::are_same;
 use crate::lines::Lines;
 use crate::output::{io_kind, whole};
 use crate::served::{Served, SourceProvider};
@@ -342,7 +343,7 @@ impl Incoming {
         let readable = |path: &Path| {
             let source = Source::File(path.to_path_buf());
             let reader = source.reader(reading).context("it does not read back")?;
-            if !has_same_columns(&reader.schema(), &self.schema) {
+            if !are_same(&reader.schema(), &self.schema) {
                 return Err(changed(&self.path).into());
             }
             let figures = Figures {
@@ -410,16 +411,6 @@ fn ensure_regular(path: &Path) -> Result<PathBuf> {
         )),
         _ => Ok(path.to_path_buf()),
     }
-}
-
-fn has_same_columns(one: &Schema, other: &Schema) -> bool {
-    let columns = |schema: &Schema| -> Vec<_> {
-        let fields = schema.fields().iter();
-        fields
-            .map(|field| (field.name().clone(), field.data_type().clone()))
-            .collect()
-    };
-    columns(one) == columns(other)
 }
 
 /// Not every format has every type of Arrow.

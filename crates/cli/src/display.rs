@@ -5,14 +5,16 @@ use std::fmt::{self, Write as _};
 use std::io;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, ArrayRef, StringArray, make_array, timezone::Tz};
-use arrow::datatypes::{DataType, Field, FieldRef, Schema};
+use arrow::array::{Array, ArrayData, ArrayRef, make_array, timezone::Tz};
+use arrow::datatypes::{DataType, Schema};
 use arrow::error::ArrowError;
-use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use arrow::record_batch::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use arrow::util::pretty::pretty_format_batches;
+use comfy_table::presets::ASCII_FULL_CONDENSED;
+use comfy_table::{LineStyle, Table};
 
 use crate::calm;
+use crate::columns::{rebuilt, with_children};
 
 /// Longest text of a cell, because one value can be a list of any length.
 const MAX_CELL: usize = 1 << 16;
@@ -101,33 +103,20 @@ pub fn width<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
     widths.max().unwrap_or(0).min(MAX_WIDTH)
 }
 
-/// Rows as a table. No value makes it fail: a reason stands in place of a value that cannot be
-/// shown.
-pub fn table(schema: &Schema, batches: &[RecordBatch]) -> Result<String, ArrowError> {
-    let fields: Vec<_> = schema
-        .fields()
-        .iter()
-        .map(|field| Field::new(escape(field.name()), DataType::Utf8, false))
-        .collect();
-    let schema = Arc::new(Schema::new(fields));
-    let mut shown = vec![RecordBatch::new_empty(Arc::clone(&schema))];
+/// Rows as a table. A reason stands in place of a value that cannot be shown.
+pub fn table(schema: &Schema, batches: &[RecordBatch]) -> String {
+    let mut table = Table::new();
+    table.load_style(ASCII_FULL_CONDENSED.header_separator(LineStyle::new('+', '-', '+', '+')));
+    table.set_header(schema.fields().iter().map(|field| escape(field.name())));
     for batch in batches {
-        let cells = |column: &ArrayRef| -> ArrayRef {
-            let texts = Texts::new(column, "null");
-            let rows = 0..column.len();
-            Arc::new(StringArray::from_iter_values(
-                rows.map(|row| escape(&texts.text(row, MAX_CELL)).into_owned()),
-            ))
-        };
-        let columns = batch.columns().iter().map(cells).collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        shown.push(RecordBatch::try_new_with_options(
-            Arc::clone(&schema),
-            columns,
-            &options,
-        )?);
+        let columns = batch.columns().iter();
+        let columns: Vec<_> = columns.map(|column| Texts::new(column, "null")).collect();
+        for row in 0..batch.num_rows() {
+            let cells = columns.iter().map(|texts| texts.text(row, MAX_CELL));
+            table.add_row(cells.map(|text| escape(&text).into_owned()));
+        }
     }
-    Ok(pretty_format_batches(&shown)?.to_string())
+    table.to_string()
 }
 
 /// The values of an array as texts.
@@ -196,8 +185,7 @@ pub fn with_known_zones(batch: &RecordBatch) -> RecordBatch {
         field.with_data_type(column.data_type().clone())
     });
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    RecordBatch::try_new_with_options(schema, columns, &options).unwrap_or_else(|_| batch.clone())
+    rebuilt(schema, columns, batch).unwrap_or_else(|_| batch.clone())
 }
 
 fn with_known_zone(array: &ArrayRef) -> ArrayRef {
@@ -210,9 +198,10 @@ fn with_known_zone(array: &ArrayRef) -> ArrayRef {
 
 /// The same values, at any depth with UTC in place of zones that need a time zone database.
 fn in_known_zones(data: ArrayData) -> Result<ArrayData, ArrowError> {
-    let Some(data_type) = known_zones(data.data_type()) else {
+    let data_type = known_zones(data.data_type());
+    if data_type == *data.data_type() {
         return Ok(data);
-    };
+    }
     let children = data.child_data().iter().cloned();
     let children = children.map(in_known_zones).collect::<Result<_, _>>()?;
     data.into_builder()
@@ -221,50 +210,17 @@ fn in_known_zones(data: ArrayData) -> Result<ArrayData, ArrowError> {
         .build()
 }
 
-/// The type with these zones replaced; `None` without such zones.
-fn known_zones(data_type: &DataType) -> Option<DataType> {
-    let field = |field: &FieldRef| -> Option<FieldRef> {
-        let known = known_zones(field.data_type())?;
-        Some(Arc::new(field.as_ref().clone().with_data_type(known)))
-    };
-    Some(match data_type {
+/// The type with these zones replaced.
+fn known_zones(ty: &DataType) -> DataType {
+    match ty {
         DataType::Timestamp(unit, Some(zone)) if zone.parse::<Tz>().is_err() => {
             DataType::Timestamp(*unit, Some("+00:00".into()))
         }
-        DataType::List(item) => DataType::List(field(item)?),
-        DataType::LargeList(item) => DataType::LargeList(field(item)?),
-        DataType::ListView(item) => DataType::ListView(field(item)?),
-        DataType::LargeListView(item) => DataType::LargeListView(field(item)?),
-        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(field(item)?, *size),
-        DataType::Map(entries, sorted) => DataType::Map(field(entries)?, *sorted),
-        DataType::RunEndEncoded(ends, values) => {
-            DataType::RunEndEncoded(Arc::clone(ends), field(values)?)
-        }
-        DataType::Dictionary(keys, values) => {
-            DataType::Dictionary(keys.clone(), Box::new(known_zones(values)?))
-        }
-        DataType::Struct(fields) => {
-            let known: Vec<_> = fields.iter().map(field).collect();
-            if known.iter().all(Option::is_none) {
-                return None;
-            }
-            let old = fields.iter().cloned();
-            let fields = known.into_iter().zip(old);
-            DataType::Struct(fields.map(|(new, old)| new.unwrap_or(old)).collect())
-        }
-        DataType::Union(fields, mode) => {
-            let known: Vec<_> = fields.iter().map(|(_, child)| field(child)).collect();
-            if known.iter().all(Option::is_none) {
-                return None;
-            }
-            let old = fields.iter();
-            let fields = known.into_iter().zip(old);
-            let fields =
-                fields.map(|(new, (id, old))| (id, new.unwrap_or_else(|| Arc::clone(old))));
-            DataType::Union(fields.collect(), *mode)
-        }
-        _ => return None,
-    })
+        ty => with_children(ty, |field| {
+            let known = known_zones(field.data_type());
+            field.clone().with_data_type(known)
+        }),
+    }
 }
 
 #[cfg(test)]

@@ -6,9 +6,10 @@ use anyhow::{Result, anyhow};
 use arrow::array::{Array as _, ArrayData, ArrayRef, AsArray as _, make_array};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::datatypes::DataType;
-use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use arrow::record_batch::RecordBatch;
 use dipc::{Arena, Error, Status};
 
+use crate::columns::rebuilt;
 use crate::report::bytes_text;
 use crate::source::{Metadata, Reader};
 
@@ -66,13 +67,7 @@ impl Mover<'_> {
             .iter()
             .map(|column| Ok(make_array(self.data(&compact(column).to_data())?)))
             .collect::<Result<Vec<ArrayRef>>>()?;
-        // A table without columns needs its number of rows.
-        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        Ok(RecordBatch::try_new_with_options(
-            batch.schema(),
-            columns,
-            &options,
-        )?)
+        Ok(rebuilt(batch.schema(), columns, batch)?)
     }
 
     fn data(&mut self, data: &ArrayData) -> Result<ArrayData> {

@@ -7,10 +7,11 @@ use arrow::error::ArrowError;
 use arrow::ipc::writer::{
     DictionaryTracker, EncodedData, IpcDataGenerator, IpcWriteContext, IpcWriteOptions,
 };
-use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use arrow::record_batch::RecordBatch;
 use arrow_flight::{FlightData, IpcMessage, SchemaAsIpc};
 use dipc::{Error, Result};
 
+use crate::columns::rebuilt;
 use crate::flight::annotated::with_metadata;
 use crate::lend::compact;
 
@@ -126,8 +127,7 @@ impl FlightEncoder {
 /// Gives views their own buffers if they use little of their buffers.
 fn compact_views(batch: &RecordBatch) -> Result<RecordBatch> {
     let columns = batch.columns().iter().map(compact).collect();
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    RecordBatch::try_new_with_options(batch.schema(), columns, &options).map_err(invalid)
+    rebuilt(batch.schema(), columns, batch).map_err(invalid)
 }
 
 /// The schema for `GetFlightInfo` and `GetSchema`: a message after its marker and length.

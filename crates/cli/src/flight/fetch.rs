@@ -12,6 +12,7 @@ use dipc::{
 };
 use tracing::{info, warn};
 
+use crate::columns::are_same;
 use crate::fetched::{Counted, ask_selected};
 use crate::flight::caller::{Caller, Peer, Times};
 use crate::flight::do_get::DoGet;
@@ -299,8 +300,13 @@ impl Counted for FlightFetch {
             }
             self.ended = self.ended + current.stats();
             self.current = self.begin_next()?;
-            if let Some(next) = &self.current {
-                ensure_same_columns(&self.schema, &next.schema())?;
+            // An array with a wrong type would be read past its end.
+            if let Some(next) = &self.current
+                && !are_same(&self.schema, &next.schema())
+            {
+                return Err(Error::protocol(
+                    "the endpoints of the table have different columns: fetch each by itself",
+                ));
             }
         }
         Ok(None)
@@ -318,21 +324,4 @@ impl Counted for FlightFetch {
     fn taken(&self) -> Vec<Taken> {
         self.taken.clone()
     }
-}
-
-/// All parts of a table must have the same columns: an array with a wrong type would be read past
-/// its end.
-fn ensure_same_columns(first: &Schema, next: &Schema) -> Result<()> {
-    let columns = |schema: &Schema| -> Vec<_> {
-        let fields = schema.fields().iter();
-        fields
-            .map(|field| (field.name().clone(), field.data_type().clone()))
-            .collect()
-    };
-    if columns(first) == columns(next) {
-        return Ok(());
-    }
-    Err(Error::protocol(
-        "the endpoints of the table have different columns: fetch each by itself",
-    ))
 }

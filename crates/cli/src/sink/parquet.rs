@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use arrow::datatypes::{Fields, Schema, SchemaRef};
-use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use arrow::record_batch::RecordBatch;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 
+use crate::columns::rebuilt;
 use crate::source::coarse::{arrow_schema, exactly, stored_field};
 
 /// Writes one table.
@@ -52,9 +53,7 @@ impl ParquetWriter {
                 })
             })
             .collect::<Result<_>>()?;
-        let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        let stored = Arc::clone(&self.stored);
-        let batch = RecordBatch::try_new_with_options(stored, columns, &rows)?;
+        let batch = rebuilt(Arc::clone(&self.stored), columns, batch)?;
         Ok(self.inner.write(&batch)?)
     }
 

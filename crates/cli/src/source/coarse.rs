@@ -15,6 +15,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::schema::types::SchemaDescriptor;
 
 use super::footer;
+use crate::columns::with_children;
 
 /// The entry for Arrow's schema among the metadata of a file.
 pub fn arrow_schema(schema: &Schema) -> KeyValue {
@@ -31,24 +32,13 @@ pub fn stored_field(field: &Field) -> Field {
 
 /// The type as which values of a type are written.
 fn stored(ty: &DataType) -> DataType {
-    let field = |field: &FieldRef| Arc::new(stored_field(field));
     match ty {
         DataType::Timestamp(TimeUnit::Second, zone) => {
             DataType::Timestamp(TimeUnit::Millisecond, zone.clone())
         }
         DataType::Time32(TimeUnit::Second) => DataType::Time32(TimeUnit::Millisecond),
         DataType::Date64 => DataType::Date32,
-        DataType::Dictionary(key, values) => {
-            DataType::Dictionary(key.clone(), Box::new(stored(values)))
-        }
-        DataType::List(item) => DataType::List(field(item)),
-        DataType::LargeList(item) => DataType::LargeList(field(item)),
-        DataType::ListView(item) => DataType::ListView(field(item)),
-        DataType::LargeListView(item) => DataType::LargeListView(field(item)),
-        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(field(item), *size),
-        DataType::Map(entries, sorted) => DataType::Map(field(entries), *sorted),
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(field).collect()),
-        other => other.clone(),
+        ty => with_children(ty, stored_field),
     }
 }
 

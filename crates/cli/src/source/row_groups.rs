@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use arrow::compute::can_cast_types;
 use arrow::datatypes::{Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
-use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use arrow::record_batch::RecordBatch;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
 };
@@ -27,6 +27,7 @@ use super::footer;
 use super::pages::Group;
 use super::reader::{DEFAULT_BATCH_ROWS, DEFAULT_MESSAGE_LIMIT, Metadata, Reader, Reading};
 use super::room::Room;
+use crate::columns::rebuilt;
 
 /// The last bytes of a file, and of a file with an encrypted footer.
 const MAGIC: &[u8] = b"PAR1";
@@ -263,9 +264,7 @@ impl ParquetReader {
                 })
             })
             .collect::<Result<_>>()?;
-        let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        let schema = SchemaRef::clone(&self.schema);
-        Ok(RecordBatch::try_new_with_options(schema, columns, &rows)?)
+        Ok(rebuilt(SchemaRef::clone(&self.schema), columns, &batch)?)
     }
 }
 
