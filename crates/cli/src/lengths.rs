@@ -4,18 +4,15 @@
 
 use anyhow::{Result, bail};
 use arrow::array::{Array, ArrayData, ArrayRef, AsArray as _, make_array};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{ArrowNativeType, DataType};
 use arrow::record_batch::RecordBatch;
-use dipc::filter::rows::{MOST_FREE_ROWS, has_rows_in_memory};
 
 /// Rows to work on at once.
 pub const PIECE: usize = 1 << 20;
 /// Most bytes to decode at once, unless a single value has more.
 pub const PART_BYTES: usize = 64 << 20;
 /// Most values without memory that one batch may have: the limit of filters.
-pub const MAX_VALUES: usize = MOST_FREE_ROWS;
-/// The same limit for values that must all be in memory at once, such as the values of one list.
-pub const MAX_AT_ONCE: usize = MAX_VALUES;
+pub const MAX_VALUES: usize = 64 << 20;
 
 /// The batch in parts of no more than [`PIECE`] rows, and of no more than [`PART_BYTES`] in the
 /// values that rows share.
@@ -93,9 +90,18 @@ pub fn ensure_writable(batch: &RecordBatch) -> Result<()> {
     Ok(())
 }
 
+/// Whether each row of a column takes memory, nulls apart.
+fn has_rows_in_memory(ty: &DataType) -> bool {
+    match ty {
+        DataType::FixedSizeList(item, size) => *size > 0 && has_rows_in_memory(item.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|it| has_rows_in_memory(it.data_type())),
+        ty => !is_free(ty),
+    }
+}
+
 /// Whether the values of an array have no memory.
-fn is_free(data: &ArrayData) -> bool {
-    match data.data_type() {
+fn is_free(ty: &DataType) -> bool {
+    match ty {
         DataType::Null
         | DataType::RunEndEncoded(_, _)
         | DataType::FixedSizeList(_, 0)
@@ -107,7 +113,7 @@ fn is_free(data: &ArrayData) -> bool {
 
 /// Whether the array has too many such values below it. A list of nulls takes a bit for each.
 pub fn has_long(data: &ArrayData) -> bool {
-    let long = |child: &ArrayData| is_free(child) && child.len() > MAX_AT_ONCE;
+    let long = |child: &ArrayData| is_free(child.data_type()) && child.len() > MAX_VALUES;
     data.child_data()
         .iter()
         .any(|child| long(child) || has_long(child))
@@ -121,20 +127,20 @@ fn too_many(what: &str, values: usize, most: usize) -> String {
 }
 
 fn check(name: &str, data: &ArrayData, most: usize) -> Result<()> {
-    if is_free(data) && data.len() > most {
+    if is_free(data.data_type()) && data.len() > most {
         bail!(too_many(&format!("column {name:?}"), data.len(), most));
     }
     if let DataType::ListView(_) | DataType::LargeListView(_) = data.data_type() {
         let shown = shown_values(data);
         let there: usize = data.child_data().iter().map(ArrayData::len).sum();
-        if shown > there.max(MAX_AT_ONCE) {
-            bail!(too_many(&format!("column {name:?}"), shown, MAX_AT_ONCE));
+        if shown > there.max(MAX_VALUES) {
+            bail!(too_many(&format!("column {name:?}"), shown, MAX_VALUES));
         }
     }
     // The rows of a struct are those of its children, which are sliced with it.
     let below = match data.data_type() {
         DataType::Struct(_) => most,
-        _ => MAX_AT_ONCE,
+        _ => MAX_VALUES,
     };
     for child in data.child_data() {
         check(name, child, below)?;
@@ -145,20 +151,14 @@ fn check(name: &str, data: &ArrayData, most: usize) -> Result<()> {
 /// How many values the views of a list-view array show together.
 fn shown_values(data: &ArrayData) -> usize {
     let array: ArrayRef = make_array(data.clone());
-    let sizes = |total: usize, size: usize| total.saturating_add(size);
+    fn sum<T: ArrowNativeType>(sizes: &[T]) -> usize {
+        sizes
+            .iter()
+            .fold(0, |sum, size| sum.saturating_add(size.as_usize()))
+    }
     match array.data_type() {
-        DataType::ListView(_) => {
-            let list = array.as_list_view::<i32>();
-            let all = list.sizes().iter();
-            all.map(|size| usize::try_from(*size).unwrap_or(0))
-                .fold(0, sizes)
-        }
-        _ => {
-            let list = array.as_list_view::<i64>();
-            let all = list.sizes().iter();
-            all.map(|size| usize::try_from(*size).unwrap_or(0))
-                .fold(0, sizes)
-        }
+        DataType::ListView(_) => sum(array.as_list_view::<i32>().sizes()),
+        _ => sum(array.as_list_view::<i64>().sizes()),
     }
 }
 

@@ -155,7 +155,8 @@ impl Verify {
     }
 }
 
-fn compare_columns(received: &Schema, expected: &SchemaRef) -> Option<Difference> {
+/// The first difference of the columns.
+pub fn compare_columns(received: &Schema, expected: &SchemaRef) -> Option<Difference> {
     let columns = |schema: &Schema| -> Vec<String> {
         let fields = schema.fields().iter();
         fields

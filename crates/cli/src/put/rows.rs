@@ -1,12 +1,13 @@
 //! The rows of several files, one after the other, as one table.
 
 use anyhow::{Context as _, Result, bail};
-use arrow::datatypes::SchemaRef;
-use dipc::arrow::columns::difference;
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 
+use crate::columns::with_children;
 use crate::get::narrow;
 use crate::get::progress::Totals;
 use crate::source::{Reader, Reading, Source, stdin_reader};
+use crate::verify::compare_columns;
 
 /// The rows of one table.
 pub struct Rows {
@@ -31,7 +32,9 @@ impl Rows {
             match &first {
                 None => first = Some((reader.schema(), file)),
                 Some((schema, name)) => {
-                    if let Some(why) = difference(schema, &reader.schema()) {
+                    if !continues(schema, &reader.schema())
+                        && let Some(why) = compare_columns(schema, &reader.schema())
+                    {
                         bail!("{file} does not continue the table of {name}: {why}");
                     }
                 }
@@ -48,6 +51,25 @@ impl Rows {
             totals,
         })
     }
+}
+
+/// Whether rows of the columns `next` can follow those of `first`. The parts that a type has once,
+/// as the values of a list, may have other names, and each column may have nulls or not.
+fn continues(first: &Schema, next: &Schema) -> bool {
+    fn bare(ty: &DataType, names: bool) -> DataType {
+        let names = names && matches!(ty, DataType::Struct(_) | DataType::Union(_, _));
+        with_children(ty, |field| {
+            let name = if names { field.name() } else { "" };
+            let is_map = matches!(ty, DataType::Map(_, _));
+            Field::new(name, bare(field.data_type(), !is_map), true)
+        })
+    }
+    let columns = |schema: &Schema| -> Vec<_> {
+        let fields = schema.fields().iter();
+        let column = |it: &FieldRef| (it.name().clone(), bare(it.data_type(), true));
+        fields.map(column).collect()
+    };
+    columns(first) == columns(next)
 }
 
 /// A file and, where the file says it, the number of its rows.

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::ipc::writer::{DictionaryHandling, FileWriter, IpcWriteOptions, StreamWriter};
+use arrow::datatypes::{DataType, Field, Schema};
+use arrow::ipc::convert::{IpcSchemaEncoder, try_fb_to_schema};
+use arrow::ipc::writer::{
+    DictionaryHandling, DictionaryTracker, FileWriter, IpcWriteOptions, StreamWriter,
+};
 use arrow::ipc::{self, Block, Endianness, MetadataVersion};
 use arrow::record_batch::RecordBatch;
-use dipc::arrow::format::{Field, Schema};
 use flatbuffers::FlatBufferBuilder;
 
 use super::tests::{arrow_file, arrow_stream, batch, failure, file, read};
@@ -19,6 +22,8 @@ type MessagePlace = (i64, i32, i64);
 struct FooterParts {
     version: MetadataVersion,
     schema: Schema,
+    /// Whether the dictionaries have other numbers than in the stream.
+    other_ids: bool,
     endianness: Endianness,
     dictionaries: Vec<MessagePlace>,
     batches: Vec<MessagePlace>,
@@ -37,7 +42,8 @@ fn take_apart(bytes: &[u8]) -> (Vec<u8>, FooterParts) {
     };
     let taken = FooterParts {
         version: footer.version(),
-        schema: Schema::from_ipc(&footer.schema().unwrap()).unwrap(),
+        schema: try_fb_to_schema(footer.schema().unwrap()).unwrap(),
+        other_ids: false,
         endianness: Endianness::Little,
         dictionaries: places(footer.dictionaries()),
         batches: places(footer.recordBatches()),
@@ -47,19 +53,22 @@ fn take_apart(bytes: &[u8]) -> (Vec<u8>, FooterParts) {
 
 fn put_together(messages: &[u8], footer: &FooterParts) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
-    let fields: Vec<_> = footer
-        .schema
-        .fields
-        .iter()
-        .map(|field| field.to_ipc(&mut builder))
-        .collect();
-    let fields = Some(builder.create_vector(&fields));
-    let schema = ipc::SchemaArgs {
-        endianness: footer.endianness,
-        fields,
-        ..Default::default()
+    let mut ids = DictionaryTracker::new(false);
+    if footer.other_ids {
+        ids.next_dict_id();
+    }
+    let schema = match footer.endianness {
+        Endianness::Little => IpcSchemaEncoder::new()
+            .with_dictionary_tracker(&mut ids)
+            .schema_to_fb_offset(&mut builder, &footer.schema),
+        endianness => {
+            let schema = ipc::SchemaArgs {
+                endianness,
+                ..Default::default()
+            };
+            ipc::Schema::create(&mut builder, &schema)
+        }
     };
-    let schema = ipc::Schema::create(&mut builder, &schema);
     let blocks = |places: &[MessagePlace]| -> Vec<Block> {
         let blocks = places.iter();
         blocks
@@ -111,24 +120,18 @@ fn a_footer_that_lies_is_refused() {
     assert_eq!((right.dictionaries.len(), right.batches.len()), (2, 3));
     let whole = read(file(&put_together(&messages, &right)).path(), None).unwrap();
     assert_eq!(whole.len(), 3);
-    let other = |change: &dyn Fn(&mut Field)| {
-        let mut schema = right.schema.clone();
-        change(&mut schema.fields[0]);
-        schema
+    let other = |change: &dyn Fn(Field) -> Field| {
+        let mut fields = right.schema.fields().to_vec();
+        fields[0] = change(fields[0].as_ref().clone()).into();
+        Schema::new(fields)
     };
-    let types = other(&|field| {
-        field.ty = dipc::arrow::format::Type::Int {
-            bits: 32,
-            signed: false,
-        };
+    let types = other(&|field| field.with_data_type(DataType::UInt32));
+    let names = other(&|field| field.with_name("numb3r"));
+    let nullable = other(&|field| {
+        let nullable = !field.is_nullable();
+        field.with_nullable(nullable)
     });
-    let names = other(&|field| field.name = "numb3r".to_owned());
-    let nullable = other(&|field| field.nullable ^= true);
-    let mut ids = right.schema.clone();
-    let swapped = ids.fields[1].dictionary.clone();
-    ids.fields[1].dictionary = std::mem::replace(&mut ids.fields[2].dictionary, swapped);
-    let mut fewer = right.schema.clone();
-    fewer.fields.pop();
+    let fewer = right.schema.project(&[0, 1]).unwrap();
     type Change<'a> = &'a dyn Fn(&mut FooterParts);
     let changes: &[(Change<'_>, &str)] = &[
         (&|f| f.version = MetadataVersion(5), "metadata version V6"),
@@ -136,7 +139,7 @@ fn a_footer_that_lies_is_refused() {
         (&|f| f.schema = types.clone(), "another schema"),
         (&|f| f.schema = names.clone(), "another schema"),
         (&|f| f.schema = nullable.clone(), "another schema"),
-        (&|f| f.schema = ids.clone(), "another schema"),
+        (&|f| f.other_ids = true, "another schema"),
         (&|f| f.schema = fewer.clone(), "another schema"),
         // Messages that no block names.
         (&|f| f.batches.truncate(2), "in no block"),

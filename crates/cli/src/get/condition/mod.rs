@@ -5,13 +5,15 @@ mod message;
 mod tests;
 
 use anyhow::{Result, anyhow, bail};
-use dipc::filter::MOST_LEVELS;
 use sqlparser::ast::{
     BinaryOperator, DataType, Expr, Ident, TypedString, UnaryOperator, Value, ValueWithSpan,
 };
 use sqlparser::dialect::GenericDialect;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::Token;
+
+/// Most levels of a condition: those of a filter.
+const MOST_LEVELS: usize = 64;
 
 /// A condition on rows, before the columns are known.
 #[derive(Debug, Clone, PartialEq)]
