@@ -1,17 +1,18 @@
 //! `dipc ls` and `dipc describe`: the tables of a server, without fetching them.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use arrow::datatypes::Schema;
-use dipc::{Cancel, Client, Endpoint, GetOptions};
+use arrow::datatypes::{FieldRef, Schema};
+use dipc::{Cancel, Client, Description, Endpoint, GetOptions};
 use indicatif::HumanCount;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::display::{escape, width};
-use crate::flight::{self, Listed, Listing, Times};
+use crate::flight::{self, Listing, Times};
 use crate::parse::UsageError;
 use crate::report::{bytes_text, counted};
 use crate::{output, signals};
@@ -100,139 +101,93 @@ impl Asking {
     }
 }
 
-/// A ticket, or a part of a table.
-#[derive(Serialize)]
-struct Row {
-    ticket: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    uris: Vec<String>,
-    rows: Option<u64>,
-    bytes: Option<u64>,
-}
-
-impl From<&Endpoint> for Row {
-    fn from(endpoint: &Endpoint) -> Self {
-        Self {
-            ticket: String::from_utf8_lossy(endpoint.ticket()).into_owned(),
-            uris: endpoint.uris().to_vec(),
-            rows: endpoint.total_rows(),
-            bytes: endpoint.total_bytes(),
-        }
-    }
-}
-
-impl From<&(String, Vec<String>)> for Row {
-    fn from((ticket, uris): &(String, Vec<String>)) -> Self {
-        Self {
-            ticket: ticket.clone(),
-            uris: uris.clone(),
-            rows: None,
-            bytes: None,
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct Column {
-    name: String,
-    r#type: String,
-    nullable: bool,
-}
-
-#[derive(Serialize)]
-struct Table {
-    ticket: String,
-    rows: Option<u64>,
-    bytes: Option<u64>,
-    batches: Option<u64>,
-    columns: Option<Vec<Column>>,
-    endpoints: Vec<Row>,
-    /// Whether the order of the endpoints is that of the table.
-    is_ordered: bool,
-}
-
 /// Runs `dipc ls`.
 pub fn list(args: &ListArgs) -> Result<ExitCode> {
-    let rows: Vec<Row> = if flight::is_flight(&args.uri) {
-        let listed = args.asking.start_flight(&args.uri)?.list(&args.prefix)?;
-        let row = |listed: Listed| Row {
-            ticket: listed.name,
-            uris: Vec::new(),
-            rows: listed.rows,
-            bytes: listed.bytes,
-        };
-        listed.into_iter().map(row).collect()
+    let listed = if flight::is_flight(&args.uri) {
+        args.asking.start_flight(&args.uri)?.list(&args.prefix)?
     } else {
         let (client, options) = args.asking.start()?;
-        let listed = client.list_with(&args.uri, &args.prefix, &options)?;
-        listed.iter().map(Row::from).collect()
+        client.list_with(&args.uri, &args.prefix, &options)?
     };
     if args.asking.json {
-        output::print_json(&rows)?;
+        output::print_json(&json_of(&listed))?;
     } else {
-        output::print(&table_of(&rows))?;
+        output::print(&table_of(&listed))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs `dipc describe`.
 pub fn describe(args: &DescribeArgs) -> Result<ExitCode> {
-    let table = if flight::is_flight(&args.uri) {
+    let described = if flight::is_flight(&args.uri) {
         let listing = args.asking.start_flight(&args.uri)?;
-        let described = listing.describe(&args.ticket, args.command)?;
-        Table {
-            ticket: args.ticket.clone(),
-            rows: described.rows,
-            bytes: described.bytes,
-            batches: None,
-            columns: described.schema.as_deref().map(columns_of),
-            endpoints: described.endpoints.iter().map(Row::from).collect(),
-            is_ordered: described.is_ordered,
-        }
+        listing.describe(&args.ticket, args.command)?
     } else {
         if args.command {
             let text = "--command is for Flight servers: dipc describe grpc://HOST:PORT COMMAND";
             return Err(UsageError(text.to_owned()).into());
         }
         let (client, options) = args.asking.start()?;
-        let described = client.describe_with(&args.uri, &args.ticket, &options)?;
-        Table {
-            ticket: args.ticket.clone(),
-            rows: described.total_rows(),
-            bytes: described.total_bytes(),
-            batches: described.total_batches(),
-            columns: described.table_schema()?.as_deref().map(columns_of),
-            endpoints: described.endpoints().iter().map(Row::from).collect(),
-            is_ordered: described.is_ordered(),
-        }
+        client.describe_with(&args.uri, &args.ticket, &options)?
     };
+    let schema = described.table_schema()?;
     if args.asking.json {
-        output::print_json(&table)?;
+        let column = |field: &FieldRef| {
+            json!({
+                "name": field.name(),
+                "type": field.data_type().to_string(),
+                "nullable": field.is_nullable(),
+            })
+        };
+        output::print_json(&json!({
+            "ticket": args.ticket,
+            "rows": described.total_rows(),
+            "bytes": described.total_bytes(),
+            "batches": described.total_batches(),
+            "columns": schema.map(|it| it.fields().iter().map(column).collect::<Vec<_>>()),
+            "endpoints": json_of(&described.endpoints()),
+            "is_ordered": described.is_ordered(),
+        }))?;
     } else {
-        output::print(&text_of(&table))?;
+        output::print(&text_of(&args.ticket, &described, schema.as_deref()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn columns_of(schema: &Schema) -> Vec<Column> {
-    let fields = schema.fields().iter();
-    let column = fields.map(|field| Column {
-        name: field.name().clone(),
-        r#type: field.data_type().to_string(),
-        nullable: field.is_nullable(),
-    });
-    column.collect()
+/// Tickets, or parts of a table.
+fn json_of(endpoints: &[Endpoint]) -> Vec<Value> {
+    let object = |endpoint: &Endpoint| {
+        let mut object = json!({
+            "ticket": ticket_of(endpoint),
+            "rows": endpoint.total_rows(),
+            "bytes": endpoint.total_bytes(),
+        });
+        if !endpoint.uris().is_empty() {
+            object["uris"] = json!(endpoint.uris());
+        }
+        object
+    };
+    endpoints.iter().map(object).collect()
+}
+
+fn ticket_of(endpoint: &Endpoint) -> Cow<'_, str> {
+    String::from_utf8_lossy(endpoint.ticket())
 }
 
 /// Rows with aligned columns, under a heading.
-fn table_of(rows: &[Row]) -> String {
+fn table_of(rows: &[Endpoint]) -> String {
     let count = |rows: Option<u64>| rows.map_or("?".to_owned(), |it| HumanCount(it).to_string());
     let bytes = |bytes: Option<u64>| bytes.map_or("?".to_owned(), bytes_text);
-    let ticket = |row: &Row| escape(&row.ticket).into_owned();
     let mut cells = vec![["ticket", "rows", "bytes", ""].map(str::to_owned)];
     cells.extend(rows.iter().map(|row| {
-        let uris = escape(&row.uris.join(" ")).into_owned();
-        [ticket(row), count(row.rows), bytes(row.bytes), uris]
+        let text = |text: &str| escape(text).into_owned();
+        let (ticket, uris) = (text(&ticket_of(row)), text(&row.uris().join(" ")));
+        [
+            ticket,
+            count(row.total_rows()),
+            bytes(row.total_bytes()),
+            uris,
+        ]
     }));
     let width = |column: usize| width(cells.iter().map(|row| row[column].as_str()));
     let (first, second, third) = (width(0), width(1), width(2));
@@ -243,76 +198,69 @@ fn table_of(rows: &[Row]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn text_of(table: &Table) -> String {
+fn text_of(ticket: &str, table: &Description, schema: Option<&Schema>) -> String {
     let counted = |count: Option<u64>, one, many| match count {
         Some(count) => counted(count, one, many),
         None => format!("an unknown number of {many}"),
     };
     let mut text = format!(
         "{}: {} in {}, {}",
-        escape(&table.ticket),
-        counted(table.rows, "row", "rows"),
-        counted(table.batches, "batch", "batches"),
-        (table.bytes).map_or("an unknown number of bytes".to_owned(), bytes_text),
+        escape(ticket),
+        counted(table.total_rows(), "row", "rows"),
+        counted(table.total_batches(), "batch", "batches"),
+        (table.total_bytes()).map_or("an unknown number of bytes".to_owned(), bytes_text),
     );
-    match &table.columns {
+    match schema {
         None => text.push_str("\nthe columns are not known before the table is fetched"),
-        Some(columns) => {
-            let names: Vec<_> = columns.iter().map(|it| escape(&it.name)).collect();
+        Some(schema) => {
+            let columns = schema.fields();
+            let names: Vec<_> = columns.iter().map(|it| escape(it.name())).collect();
             let width = width(names.iter().map(|name| &**name));
             for (column, name) in columns.iter().zip(&names) {
-                let null = if column.nullable { "" } else { ", not null" };
-                let kind = escape(&column.r#type);
+                let null = if column.is_nullable() {
+                    ""
+                } else {
+                    ", not null"
+                };
+                let kind = column.data_type().to_string();
+                let kind = escape(&kind);
                 // To write to a string does not fail.
                 let _ = write!(text, "\n  {name:width$}  {kind}{null}");
             }
         }
     }
-    let is_itself = |row: &Row| row.uris.is_empty() && row.ticket == table.ticket;
-    if !matches!(table.endpoints.as_slice(), [only] if is_itself(only)) {
-        text.push_str(match table.is_ordered {
+    let endpoints = table.endpoints();
+    let is_itself = |row: &Endpoint| row.uris().is_empty() && ticket_of(row) == ticket;
+    if !matches!(endpoints.as_slice(), [only] if is_itself(only)) {
+        text.push_str(match table.is_ordered() {
             true => "\nin parts, in this order:\n",
             false => "\nin parts:\n",
         });
-        text.push_str(&table_of(&table.endpoints));
+        text.push_str(&table_of(&endpoints));
     }
     text
 }
 
 #[cfg(test)]
 mod tests {
+    use arrow::datatypes::{DataType, Field};
+
     use super::*;
 
     /// Promise of `ls` and `describe`: a ticket or a column's name of any length is shown, and the
     /// columns of the others stay where they are.
     #[test]
     fn long_names_are_shown() {
-        let row = |ticket: &str| Row {
-            ticket: ticket.to_owned(),
-            uris: Vec::new(),
-            rows: Some(3),
-            bytes: None,
-        };
+        let row = |ticket: &str| Endpoint::new(ticket).rows(3);
         let long = "t".repeat(1 << 17);
         let listed = table_of(&[row("short"), row(&long)]);
         assert!(listed.contains(&long));
         let short = listed.lines().find(|line| line.starts_with("short"));
         assert!(short.unwrap().len() < 200, "{short:?}");
 
-        let column = Column {
-            name: long.clone(),
-            r#type: "Int32".to_owned(),
-            nullable: true,
-        };
-        let told = text_of(&Table {
-            ticket: long.clone(),
-            rows: None,
-            bytes: None,
-            batches: None,
-            columns: Some(vec![column]),
-            endpoints: vec![row(&long)],
-            is_ordered: false,
-        });
+        let schema = Schema::new(vec![Field::new(&long, DataType::Int32, true)]);
+        let described = Description::new().endpoint(row(&long));
+        let told = text_of(&long, &described, Some(&schema));
         assert!(told.contains(&format!("\n  {long}  Int32")));
     }
 }

@@ -1,30 +1,14 @@
 //! `dipc ls grpc://…` and `dipc describe grpc://…`: the tables of a Flight server.
 
-use arrow::datatypes::SchemaRef;
+use arrow_flight::FlightInfo;
 use arrow_flight::flight_descriptor::DescriptorType;
-use arrow_flight::{FlightDescriptor, FlightInfo};
-use dipc::{Cancel, Result};
+use dipc::{Cancel, Description, Endpoint, Result};
+use tonic::codegen::Bytes;
 
 use crate::flight::caller::{Caller, Peer, Times};
 use crate::flight::fetch::{ask, schema_of};
 use crate::flight::locations::REUSE_CONNECTION;
 use crate::trust::ClientTrust;
-
-/// What a Flight server says of a table.
-pub struct Listed {
-    /// The path, with `/` between its parts, or the command.
-    pub name: String,
-    /// The number of rows, if the server knows.
-    pub rows: Option<u64>,
-    /// The number of bytes, if the server knows.
-    pub bytes: Option<u64>,
-    /// The schema, if the server tells it.
-    pub schema: Option<SchemaRef>,
-    /// Tickets, each with the locations that it goes to; none: the server itself.
-    pub endpoints: Vec<(String, Vec<String>)>,
-    /// Whether the order of the endpoints is that of the table.
-    pub is_ordered: bool,
-}
 
 /// The Flight server that is asked.
 pub struct Listing(Peer);
@@ -46,10 +30,17 @@ impl Listing {
     /// # Errors
     ///
     /// Those of the server.
-    pub fn list(&self, prefix: &str) -> Result<Vec<Listed>> {
+    pub fn list(&self, prefix: &str) -> Result<Vec<Endpoint>> {
         let infos = self.0.list(prefix.as_bytes())?;
-        let listed = infos.iter().map(Listed::of);
-        Ok(listed.filter(|it| it.name.starts_with(prefix)).collect())
+        let named = infos.into_iter().map(|info| (name_of(&info), info));
+        let listed = named.filter(|(name, _)| name.starts_with(prefix));
+        let endpoint = |(name, info): (String, FlightInfo)| {
+            let mut endpoint = Endpoint::new(name);
+            let (rows, bytes) = size_of(&info);
+            endpoint = rows.into_iter().fold(endpoint, Endpoint::rows);
+            bytes.into_iter().fold(endpoint, Endpoint::bytes)
+        };
+        Ok(listed.map(endpoint).collect())
     }
 
     /// A table, by its name as a path of one part or as a command.
@@ -57,39 +48,36 @@ impl Listing {
     /// # Errors
     ///
     /// Those of the server.
-    pub fn describe(&self, name: &str, is_command: bool) -> Result<Listed> {
-        Ok(Listed::of(&ask(&self.0, name, is_command)?))
-    }
-}
-
-impl Listed {
-    fn of(info: &FlightInfo) -> Self {
-        let endpoints = info.endpoint.iter().map(|endpoint| {
-            let ticket = endpoint.ticket.as_ref().map_or(&[][..], |it| &it.ticket);
-            let locations = endpoint
-                .location
-                .iter()
-                .map(|location| location.uri.clone());
-            let elsewhere = locations.filter(|uri| uri != REUSE_CONNECTION);
-            let ticket = String::from_utf8_lossy(ticket).into_owned();
-            (ticket, elsewhere.collect())
-        });
-        Self {
-            name: info
-                .flight_descriptor
-                .as_ref()
-                .map_or_else(String::new, name_of),
-            // -1 where the server does not know.
-            rows: u64::try_from(info.total_records).ok(),
-            bytes: u64::try_from(info.total_bytes).ok(),
-            schema: schema_of(info, None).ok(),
-            endpoints: endpoints.collect(),
-            is_ordered: info.ordered,
+    pub fn describe(&self, name: &str, is_command: bool) -> Result<Description> {
+        let info = ask(&self.0, name, is_command)?;
+        let mut described = Description::new().ordered(info.ordered);
+        if let Ok(schema) = schema_of(&info, None) {
+            described = described.schema(&schema)?;
         }
+        let (rows, bytes) = size_of(&info);
+        described = rows.into_iter().fold(described, Description::rows);
+        described = bytes.into_iter().fold(described, Description::bytes);
+        let endpoints = info.endpoint.into_iter().map(|endpoint| {
+            let ticket = endpoint.ticket.map_or(Bytes::new(), |it| it.ticket);
+            let uris = endpoint.location.into_iter().map(|location| location.uri);
+            let elsewhere = uris.filter(|uri| uri != REUSE_CONNECTION);
+            elsewhere.fold(Endpoint::new(ticket), Endpoint::uri)
+        });
+        Ok(endpoints.fold(described, Description::endpoint))
     }
 }
 
-fn name_of(descriptor: &FlightDescriptor) -> String {
+/// Rows and bytes, where the server knows them. Otherwise it says -1.
+fn size_of(info: &FlightInfo) -> (Option<u64>, Option<u64>) {
+    let known = |number: i64| u64::try_from(number).ok();
+    (known(info.total_records), known(info.total_bytes))
+}
+
+/// The path, with `/` between its parts, or the command.
+fn name_of(info: &FlightInfo) -> String {
+    let Some(descriptor) = &info.flight_descriptor else {
+        return String::new();
+    };
     match DescriptorType::try_from(descriptor.r#type) {
         Ok(DescriptorType::Path) => descriptor.path.join("/"),
         _ => String::from_utf8_lossy(&descriptor.cmd).into_owned(),

@@ -39,7 +39,7 @@ mod service;
 pub use caller::Times;
 pub use certificates::Certificates;
 pub use fetch::{Asked, Request};
-pub use listing::{Listed, Listing};
+pub use listing::Listing;
 pub use locations::is_flight;
 pub use put::FlightPut;
 pub use server::{FlightServer, Gate};
