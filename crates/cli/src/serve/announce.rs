@@ -4,23 +4,13 @@ use std::os::fd::AsFd as _;
 
 use anyhow::{Context as _, Result};
 use dipc::{Role, Server};
-use serde::Serialize;
+use serde_json::json;
 
 use super::args::Args;
 use super::remote;
-use crate::flight::FlightServer;
 use crate::listening::listen;
-use crate::metrics::MetricsServer;
 use crate::output;
 use crate::service::GivenSocket;
-
-#[derive(Serialize)]
-struct ReadyLine<'a> {
-    ready: &'a str,
-    metadata: String,
-    data: String,
-    tickets: Vec<String>,
-}
 
 /// Listens at the addresses of `--listen`, and by the sockets of a service manager; gives the lines
 /// that announce them.
@@ -51,17 +41,15 @@ fn announcement(uri: &str, server: &Server, args: &Args) -> Result<String> {
     // The last location is that of the newest listener.
     let location = |role| server.uris_of(role).pop().unwrap_or_default();
     let (metadata, data) = (location(Role::Metadata), location(Role::Data));
-    let tickets = server.tickets();
-    let tickets = tickets
-        .iter()
-        .map(|ticket| String::from_utf8_lossy(ticket).into_owned());
     Ok(if args.json {
-        output::json(&ReadyLine {
-            ready: uri,
-            metadata,
-            data,
-            tickets: tickets.collect(),
-        })?
+        let tickets = server.tickets();
+        let tickets = tickets.iter().map(|ticket| String::from_utf8_lossy(ticket));
+        output::json(&json!({
+            "ready": uri,
+            "metadata": metadata,
+            "data": data,
+            "tickets": tickets.collect::<Vec<_>>(),
+        }))?
     } else if args.roles {
         format!("ready {uri}\nmetadata {metadata}\ndata {data}")
     } else {
@@ -69,18 +57,12 @@ fn announcement(uri: &str, server: &Server, args: &Args) -> Result<String> {
     })
 }
 
-#[derive(Serialize)]
-struct FlightReady {
-    flight: String,
-}
-
-pub(super) fn flight_announcement(flight: &FlightServer, args: &Args) -> Result<String> {
-    let flight = flight.uri();
-    Ok(if args.json {
-        output::json(&FlightReady { flight })?
-    } else {
-        format!("flight {flight}")
-    })
+/// The line of an address of another `kind`.
+pub(super) fn address_line(kind: &str, at: &str, args: &Args) -> Result<String> {
+    match args.json {
+        true => output::json(&json!({ kind: at })),
+        false => Ok(format!("{kind} {at}")),
+    }
 }
 
 /// The locations for Flight clients. The reference peer's client takes the first two, and needs
@@ -97,20 +79,6 @@ pub(super) fn flight_locations(server: &Server, roles: bool) -> Vec<String> {
         .flat_map(|(metadata, data)| [metadata, data])
         .chain(both)
         .collect()
-}
-
-#[derive(Serialize)]
-struct MetricsReady {
-    metrics: String,
-}
-
-pub(super) fn metrics_announcement(metrics: &MetricsServer, args: &Args) -> Result<String> {
-    let metrics = metrics.url();
-    Ok(if args.json {
-        output::json(&MetricsReady { metrics })?
-    } else {
-        format!("metrics {metrics}")
-    })
 }
 
 pub(super) fn tell(text: &str) -> Result<()> {

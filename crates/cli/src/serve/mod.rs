@@ -20,9 +20,7 @@ use std::sync::mpsc;
 use anyhow::{Context as _, Result, bail};
 use dipc::{BodyPolicy, Description, Server, Target};
 
-use announce::{
-    flight_announcement, flight_locations, listen_everywhere, metrics_announcement, tell,
-};
+use announce::{address_line, flight_locations, listen_everywhere, tell};
 pub use args::Args;
 use args::{Body, Remote};
 use files::{named_files, tables_of};
@@ -138,14 +136,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         if args.tls.tls_cert.is_none() {
             remote::warn_if_open(&flight.uri());
         }
-        lines.push(flight_announcement(flight, args)?);
+        lines.push(address_line("flight", &flight.uri(), args)?);
     }
     let metrics = metrics
         .map(|listener| MetricsServer::start(listener, &server, flight.as_ref()))
         .transpose()?;
     if let Some(metrics) = &metrics {
         remote::warn_if_open(&metrics.url());
-        lines.push(metrics_announcement(metrics, args)?);
+        lines.push(address_line("metrics", &metrics.url(), args)?);
     }
     listening::ensure_descriptors()?;
     for line in lines {

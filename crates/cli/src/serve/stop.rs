@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use dipc::Server;
-use serde::Serialize;
+use serde_json::json;
 use tracing::{error, info, warn};
 
 use super::args::Args;
@@ -15,26 +15,6 @@ use crate::flight::FlightServer;
 use crate::output;
 use crate::report::bytes_text;
 use crate::service::Manager;
-
-#[derive(Serialize)]
-struct Stopped {
-    streams: u64,
-    batches: u64,
-    bytes_lent: u64,
-    bytes_copied: u64,
-    bytes_sent: u64,
-    bytes_copied_on_device: u64,
-    bytes_staged: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    flight: Option<FlightStopped>,
-}
-
-/// The figures of `DoGet`.
-#[derive(Serialize)]
-struct FlightStopped {
-    streams: u64,
-    bytes_sent: u64,
-}
 
 /// Waits for running streams until the deadline or another signal, then cuts them.
 pub(super) fn stop(
@@ -84,32 +64,29 @@ pub(super) fn stop(
         }
     };
     let stats = server.stats();
-    let stopped = Stopped {
-        streams: stats.streams_served,
-        batches: stats.batches,
-        bytes_lent: stats.bytes_lent,
-        bytes_copied: stats.bytes_copied,
-        bytes_sent: stats.bytes_sent,
-        bytes_copied_on_device: stats.bytes_copied_on_device,
-        bytes_staged: stats.bytes_staged,
-        flight: flight.map(|flight| {
-            let (streams, bytes_sent) = flight.figures();
-            FlightStopped {
-                streams,
-                bytes_sent,
-            }
-        }),
-    };
     if args.json {
-        output::print(&format!(r#"{{"stopped":{}}}"#, output::json(&stopped)?))?;
+        let mut stopped = json!({
+            "streams": stats.streams_served,
+            "batches": stats.batches,
+            "bytes_lent": stats.bytes_lent,
+            "bytes_copied": stats.bytes_copied,
+            "bytes_sent": stats.bytes_sent,
+            "bytes_copied_on_device": stats.bytes_copied_on_device,
+            "bytes_staged": stats.bytes_staged,
+        });
+        if let Some(flight) = flight {
+            let (streams, bytes_sent) = flight.figures();
+            stopped["flight"] = json!({ "streams": streams, "bytes_sent": bytes_sent });
+        }
+        output::print_json(&json!({ "stopped": stopped }))?;
     }
     info!(
-        streams = stopped.streams,
-        batches = stopped.batches,
-        lent = bytes_text(stopped.bytes_lent),
-        copied = bytes_text(stopped.bytes_copied),
-        sent = bytes_text(stopped.bytes_sent),
-        staged = bytes_text(stopped.bytes_staged),
+        streams = stats.streams_served,
+        batches = stats.batches,
+        lent = bytes_text(stats.bytes_lent),
+        copied = bytes_text(stats.bytes_copied),
+        sent = bytes_text(stats.bytes_sent),
+        staged = bytes_text(stats.bytes_staged),
         "stopped"
     );
     outcome.context("a source did not stop in time")?;
