@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use arrow::datatypes::{FieldRef, Schema};
-use dipc::{Cancel, Client, Description, Endpoint, GetOptions};
+use dipc::{Client, Description, Endpoint, GetOptions};
 use indicatif::HumanCount;
 use serde_json::{Value, json};
 
@@ -55,16 +55,8 @@ struct Asking {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::parse::timeout)]
     timeout: Duration,
 
-    /// Accept servers of every user, not only of your own
-    #[arg(long)]
-    any_user: bool,
-
     #[command(flatten)]
     trust: crate::trust::ClientTrust,
-
-    /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
-    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse::setting)]
-    settings: Vec<(String, String)>,
 
     /// Print JSON
     #[arg(long)]
@@ -72,32 +64,24 @@ struct Asking {
 }
 
 impl Asking {
-    /// A token that the first signal cancels.
-    fn cancel() -> Result<Cancel> {
-        let cancel = Cancel::new()?;
-        let first = cancel.clone();
-        signals::watch(move || first.cancel(), signals::give_up)?;
-        Ok(cancel)
-    }
-
     fn start_flight(&self, uri: &str) -> Result<Listing> {
         let times = Times {
             connect: self.timeout,
             stall: Some(self.timeout),
             deadline: None,
         };
-        Ok(Listing::of(uri, times, &self.trust, &Self::cancel()?)?)
+        let cancel = signals::cancelling(None)?;
+        Ok(Listing::of(uri, times, &self.trust, &cancel)?)
     }
 
     fn start(&self) -> Result<(Client, GetOptions)> {
-        let client = self.trust.client(&self.settings)?.any_user(self.any_user);
         let options = GetOptions::new()
             .connect_timeout(self.timeout)
             .stall_timeout(self.timeout)
             .headers(self.trust.headers()?)
             .send_secrets(self.trust.send_secrets)
-            .cancel(&Self::cancel()?);
-        Ok((client.build()?, options))
+            .cancel(&signals::cancelling(None)?);
+        Ok((self.trust.client()?, options))
     }
 }
 

@@ -5,10 +5,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use dipc::Cancel;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
+
+use crate::output;
 
 /// Makes a write past the file size limit fail, instead of ending the process.
 pub fn survive_file_limit() -> Result<()> {
@@ -57,6 +61,23 @@ pub fn watch(
         })
         .context("cannot start a thread to wait for signals")?;
     Ok(())
+}
+
+/// A token that the first signal cancels. With `blocked` the process ends a second later, with this
+/// error: the work may then wait for a pipe, whatever happens meanwhile.
+pub fn cancelling(blocked: Option<&'static str>) -> Result<Cancel> {
+    let cancel = Cancel::new()?;
+    let first = cancel.clone();
+    let interrupted = move || {
+        first.cancel();
+        if let Some(text) = blocked {
+            thread::sleep(Duration::from_secs(1));
+            output::complain(text);
+            give_up();
+        }
+    };
+    watch(interrupted, give_up)?;
+    Ok(cancel)
 }
 
 /// SIGHUP, which waits until somebody looks.

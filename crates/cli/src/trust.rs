@@ -1,10 +1,9 @@
-//! Certificates and tokens of the command: for `tls://`, `grpc+tls://`, and servers that ask for a
-//! token.
+//! Whom the command trusts: certificates for `tls://` and `grpc+tls://`, tokens, other users.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use dipc::{Client, ClientBuilder, Error, Headers, Server, ServerBuilder, Status};
+use dipc::{Client, Error, Headers, Server, ServerBuilder, Status};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// The header of a token.
@@ -12,7 +11,7 @@ pub const AUTHORIZATION: &str = "authorization";
 /// What stands before a token in its header.
 pub const BEARER: &str = "Bearer ";
 
-/// Of a client.
+/// Of a client, with settings of its transports.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct ClientTrust {
     /// PEM file of the authorities that a server's certificate may have, for tls:// and grpc+tls://
@@ -41,6 +40,14 @@ pub struct ClientTrust {
     /// server leads that drains
     #[arg(long, requires = "token_file")]
     pub send_secrets: bool,
+
+    /// Accept servers of every user, not only of your own
+    #[arg(long)]
+    pub any_user: bool,
+
+    /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse::setting)]
+    pub settings: Vec<(String, String)>,
 }
 
 impl ClientTrust {
@@ -84,10 +91,10 @@ impl ClientTrust {
         Ok(config)
     }
 
-    /// A client with these, and with settings of transports.
-    pub fn client(&self, settings: &[(String, String)]) -> dipc::Result<ClientBuilder> {
-        let mut client = Client::builder();
-        for (name, value) in settings {
+    /// A client with these.
+    pub fn client(&self) -> dipc::Result<Client> {
+        let mut client = Client::builder().any_user(self.any_user);
+        for (name, value) in &self.settings {
             client = client.setting(name, value)?;
         }
         if let Some(ca) = &self.tls_ca {
@@ -99,7 +106,7 @@ impl ClientTrust {
         if let Some(name) = &self.tls_server_name {
             client = client.tls_server_name(name);
         }
-        Ok(client)
+        client.build()
     }
 }
 

@@ -84,10 +84,6 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = crate::parse::timeout)]
     pub deadline: Option<Duration>,
 
-    /// Accept servers of every user, not only of your own
-    #[arg(long)]
-    pub any_user: bool,
-
     #[command(flatten)]
     pub trust: crate::trust::ClientTrust,
 
@@ -110,10 +106,6 @@ pub struct Args {
     /// Check each message by a checksum where a network could change it unseen (tcp and ucx)
     #[arg(long)]
     pub message_checksums: bool,
-
-    /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
-    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse::setting)]
-    pub settings: Vec<(String, String)>,
 
     /// Print JSON; not with --head
     #[arg(long)]

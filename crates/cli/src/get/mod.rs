@@ -8,7 +8,6 @@ mod work;
 
 use std::io::{IsTerminal as _, stdout};
 use std::process::ExitCode;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -74,18 +73,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Ok((source.to_string(), source.reader(reading)?))
         })
         .transpose()?;
-    let cancel = Cancel::new()?;
-    let first = cancel.clone();
-    let interrupted = move || {
-        first.cancel();
-        if to_stdout {
-            // A write waits for the reader of stdout, whatever happens meanwhile.
-            thread::sleep(Duration::from_secs(1));
-            output::complain(INTERRUPTED);
-            signals::give_up();
-        }
-    };
-    signals::watch(interrupted, signals::give_up)?;
+    // A write waits for the reader of stdout.
+    let cancel = signals::cancelling(to_stdout.then_some(INTERRUPTED))?;
     fetch(args, &uris, ticket, expected, &cancel).map_err(|error| {
         if !cancel.is_cancelled() || error.is::<output::Closed>() {
             return error;
@@ -174,8 +163,7 @@ fn fetch(
     cancel: &Cancel,
 ) -> Result<ExitCode> {
     let start = Instant::now();
-    let client = args.trust.client(&args.settings)?.any_user(args.any_user);
-    let client = client.build()?;
+    let client = args.trust.client()?;
     let mut options = GetOptions::new()
         .cancel(cancel)
         .connections(args.connections)

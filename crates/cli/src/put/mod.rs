@@ -6,7 +6,6 @@ use std::fmt;
 use std::io::{IsTerminal as _, stdin};
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
@@ -63,10 +62,6 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = crate::parse::timeout)]
     deadline: Option<Duration>,
 
-    /// Accept servers of every user, not only of your own
-    #[arg(long)]
-    any_user: bool,
-
     #[command(flatten)]
     trust: crate::trust::ClientTrust,
 
@@ -83,10 +78,6 @@ pub struct Args {
     /// Check each message by a checksum where a network could change it unseen (tcp and ucx)
     #[arg(long)]
     message_checksums: bool,
-
-    /// Set an option of one transport, such as ucx.TLS=tcp; may be given several times
-    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse::setting)]
-    settings: Vec<(String, String)>,
 
     /// Print JSON
     #[arg(long)]
@@ -152,19 +143,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let text = "--command is for Flight servers: dipc put grpc://HOST:PORT COMMAND FILE";
         return Err(UsageError(text.to_owned()).into());
     }
-    let cancel = Cancel::new()?;
-    let first = cancel.clone();
-    let interrupted = move || {
-        first.cancel();
-        if from_stdin {
-            // A read waits for the writer of stdin, whatever happens meanwhile. Without its client
-            // the table fails.
-            thread::sleep(Duration::from_secs(1));
-            output::complain(INTERRUPTED);
-            signals::give_up();
-        }
-    };
-    signals::watch(interrupted, signals::give_up)?;
+    // A read waits for the writer of stdin. Without its client the table fails.
+    let cancel = signals::cancelling(from_stdin.then_some(INTERRUPTED))?;
     let reading = Reading {
         batch_rows: args.batch_rows.map(NonZeroUsize::get),
         message_limit: args.max_message,
@@ -239,8 +219,7 @@ fn begin(args: &Args, schema: &SchemaRef, cancel: &Cancel) -> Result<Sending> {
     if let Some(deadline) = args.deadline {
         options = options.deadline(deadline);
     }
-    let client = args.trust.client(&args.settings)?.any_user(args.any_user);
-    let client = client.build()?;
+    let client = args.trust.client()?;
     let put = Box::new(client.start_put(&args.uri, &args.name, schema, &options)?);
     Ok(Sending::Libdipc {
         put,
