@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
+use arrow::error::ArrowError;
 use arrow_flight::{FlightDescriptor, FlightEndpoint, FlightInfo};
 use dipc::ipc::{Decoder, Header};
 use dipc::{
@@ -12,23 +13,17 @@ use dipc::{
 };
 use tracing::{info, warn};
 
-use crate::columns::are_same;
+use crate::columns::{Columns, are_same};
 use crate::fetched::{Counted, ask_selected};
 use crate::flight::caller::{Caller, Peer, Times};
 use crate::flight::do_get::DoGet;
 use crate::flight::locations::{Route, Unusable, routes};
-use crate::flight::narrowed::narrow;
+use crate::output::whole;
 use crate::report::Taken;
 use crate::trust::ClientTrust;
 
-/// The request for a table.
-pub struct Request<'a> {
-    /// The Flight server's URI.
-    pub uri: &'a str,
-    /// The name of the table.
-    pub name: &'a str,
-    /// Whether the name is a command, not a path.
-    pub command: bool,
+/// How a table is fetched.
+pub struct How {
     /// Whether to use the server's ucx addresses.
     pub trusted_network: bool,
     /// For endpoints fetched by libdipc.
@@ -37,12 +32,6 @@ pub struct Request<'a> {
     pub options: GetOptions,
     /// Most bytes that a message of `DoGet` may take beside its body.
     pub message_limit: Option<u64>,
-    /// Limits of waits for the Flight server.
-    pub times: Times,
-    /// For the Flight server.
-    pub trust: &'a ClientTrust,
-    /// Ends all waits.
-    pub cancel: Cancel,
 }
 
 /// A table that a Flight server was asked for. Nothing of it is fetched yet.
@@ -50,42 +39,30 @@ pub struct Asked {
     caller: Arc<Caller>,
     peer: Peer,
     info: FlightInfo,
-    trusted_network: bool,
-    client: Client,
-    options: GetOptions,
-    message_limit: Option<u64>,
+    how: How,
 }
 
 impl Asked {
-    /// Asks for the table. The deadline of the options begins to run.
+    /// Asks for the table of a path or of a command. The deadline of `times` begins to run.
     ///
     /// # Errors
     ///
     /// `Unreachable`, `NotFound` and other errors of the server.
-    pub fn of(request: Request<'_>) -> Result<Self> {
-        let Request {
-            uri,
-            name,
-            command,
-            trusted_network,
-            client,
-            options,
-            message_limit,
-            times,
-            trust,
-            cancel,
-        } = request;
-        let caller = Caller::new(&cancel, times, trust)?;
+    pub fn of(
+        uri: &str,
+        (name, is_command): (&str, bool),
+        (times, trust): (Times, &ClientTrust),
+        cancel: &Cancel,
+        how: How,
+    ) -> Result<Self> {
+        let caller = Caller::new(cancel, times, trust)?;
         let peer = Peer::connect(&caller, uri)?;
-        let info = ask(&peer, name, command)?;
+        let info = ask(&peer, name, is_command)?;
         Ok(Self {
             caller,
             peer,
             info,
-            trusted_network,
-            client,
-            options,
-            message_limit,
+            how,
         })
     }
 
@@ -95,7 +72,7 @@ impl Asked {
     ///
     /// `Protocol`: the server does not tell it.
     pub fn schema(&self) -> Result<SchemaRef> {
-        schema_of(&self.info, self.message_limit)
+        schema_of(&self.info, self.how.message_limit)
     }
 
     /// Begins to fetch a part of the table, with the columns of `names` alone. Waits for the schema.
@@ -119,6 +96,7 @@ impl Asked {
         let mut fetch = FlightFetch {
             rest: endpoints.into(),
             current: None,
+            columns: None,
             schema: SchemaRef::new(Schema::empty()),
             ended: StreamStats::default(),
             taken: Vec::new(),
@@ -129,11 +107,7 @@ impl Asked {
             asked: self,
         };
         fetch.schema = match fetch.begin_next()? {
-            Some(first) => {
-                let schema = first.schema();
-                fetch.current = Some(first);
-                schema
-            }
+            Some(schema) => schema,
             None => fetch.asked.schema()?,
         };
         Ok(fetch)
@@ -152,6 +126,8 @@ pub struct FlightFetch {
     rest: VecDeque<FlightEndpoint>,
     /// The endpoint that is being fetched.
     current: Option<Box<dyn Counted>>,
+    /// The columns to take of it, where its server has not left out the others.
+    columns: Option<Columns>,
     schema: SchemaRef,
     /// Figures of the ended endpoints.
     ended: StreamStats,
@@ -160,9 +136,10 @@ pub struct FlightFetch {
 }
 
 impl FlightFetch {
-    /// Begins the next endpoint, if there is one.
-    fn begin_next(&mut self) -> Result<Option<Box<dyn Counted>>> {
+    /// Begins the next endpoint, if there is one, and gives its schema.
+    fn begin_next(&mut self) -> Result<Option<SchemaRef>> {
         let Some(endpoint) = self.rest.pop_front() else {
+            self.current = None;
             return Ok(None);
         };
         let ticket = endpoint
@@ -170,7 +147,7 @@ impl FlightFetch {
             .ok_or_else(|| Error::protocol("an endpoint of the Flight server has no ticket"))?;
         let locations: Vec<_> = endpoint.location.into_iter().map(|l| l.uri).collect();
         let mut last: Option<(String, Error)> = None;
-        for route in routes(&locations, self.asked.trusted_network) {
+        for route in routes(&locations, self.asked.how.trusted_network) {
             // Logs all errors but the last, which the caller gets.
             if let Some((location, reason)) = last.take() {
                 warn!(location, %reason, "skipped");
@@ -189,11 +166,20 @@ impl FlightFetch {
                 Route::Here => ("DoGet", vec![self.asked.peer.uri().to_owned()]),
             };
             let opened = self.try_route(&route, &ticket);
-            match opened.and_then(|stream| narrow(stream, self.names.as_deref())) {
-                Ok(stream) => {
+            let narrowed = |stream: Box<dyn Counted>| {
+                let columns = self.columns_of(&stream.schema())?;
+                let schema = match &columns {
+                    Some(columns) => columns.of_schema(&stream.schema()).map_err(invalid)?,
+                    None => stream.schema(),
+                };
+                Ok((stream, columns, schema))
+            };
+            match opened.and_then(narrowed) {
+                Ok((stream, columns, schema)) => {
                     info!(by, from = from.join(" "), "fetching");
                     self.taken.push(Taken { by, from });
-                    return Ok(Some(stream));
+                    (self.current, self.columns) = (Some(stream), columns);
+                    return Ok(Some(schema));
                 }
                 Err(error) if error.status() == Status::Cancelled => return Err(error),
                 // Nothing is left for another location either.
@@ -214,14 +200,19 @@ impl FlightFetch {
         })
     }
 
+    /// The columns to take of an endpoint with the columns `all`; `None`: all of them.
+    fn columns_of(&self, all: &Schema) -> Result<Option<Columns>> {
+        let Some(names) = &self.names else {
+            return Ok(None);
+        };
+        let columns = Columns::find(names, all);
+        let columns = columns.map_err(|error| Error::invalid_argument(whole(&error)))?;
+        Ok((!columns.are_all_of(all)).then_some(columns))
+    }
+
     fn try_route(&self, route: &Route, ticket: &arrow_flight::Ticket) -> Result<Box<dyn Counted>> {
         let Asked {
-            caller,
-            peer,
-            client,
-            options,
-            message_limit,
-            ..
+            caller, peer, how, ..
         } = &self.asked;
         if self.selects_rows && !matches!(route, Route::Dissociated(_)) {
             return Err(Error::unsupported(
@@ -232,21 +223,21 @@ impl FlightFetch {
         Ok(match route {
             Route::Dissociated(uris) => {
                 let uris: Vec<&str> = uris.iter().map(String::as_str).collect();
-                let mut options = options.clone();
+                let mut options = how.options.clone();
                 if let Some(left) = caller.left()? {
                     options = options.deadline(left);
                 }
                 // Rule R4: `want_data` carries the endpoint's ticket.
                 Box::new(ask_selected(&self.selection, |selection| {
                     let options = options.clone().selection(selection);
-                    client.get_with(uris.clone(), &ticket.ticket, &options)
+                    how.client.get_with(uris.clone(), &ticket.ticket, &options)
                 })?)
             }
             Route::DoGet(uri) => {
                 let peer = Peer::connect(caller, uri)?;
-                Box::new(DoGet::open(&peer, ticket.clone(), *message_limit)?)
+                Box::new(DoGet::open(&peer, ticket.clone(), how.message_limit)?)
             }
-            Route::Here => Box::new(DoGet::open(peer, ticket.clone(), *message_limit)?),
+            Route::Here => Box::new(DoGet::open(peer, ticket.clone(), how.message_limit)?),
         })
     }
 
@@ -258,6 +249,10 @@ impl FlightFetch {
             _ => error,
         })
     }
+}
+
+fn invalid(error: ArrowError) -> Error {
+    Error::invalid_data(error.to_string())
 }
 
 /// Calls `GetFlightInfo` with the name as a path of one part, or as a command.
@@ -296,13 +291,16 @@ impl Counted for FlightFetch {
     fn next(&mut self) -> Result<Option<DeviceArray>> {
         while let Some(current) = &mut self.current {
             if let Some(array) = Self::next_of(&self.asked.caller, current.as_mut())? {
-                return Ok(Some(array));
+                let Some(columns) = &self.columns else {
+                    return Ok(Some(array));
+                };
+                let batch = columns.of_batch(&array.into_batch()?);
+                return Ok(Some(batch.map_err(invalid)?.into()));
             }
             self.ended = self.ended + current.stats();
-            self.current = self.begin_next()?;
             // An array with a wrong type would be read past its end.
-            if let Some(next) = &self.current
-                && !are_same(&self.schema, &next.schema())
+            if let Some(next) = self.begin_next()?
+                && !are_same(&self.schema, &next)
             {
                 return Err(Error::protocol(
                     "the endpoints of the table have different columns: fetch each by itself",

@@ -31,14 +31,13 @@ mod incoming;
 mod listing;
 mod locations;
 mod names;
-mod narrowed;
 mod put;
 mod server;
 mod service;
 
 pub use caller::Times;
 pub use certificates::Certificates;
-pub use fetch::{Asked, Request};
+pub use fetch::{Asked, How};
 pub use listing::Listing;
 pub use locations::is_flight;
 pub use put::FlightPut;

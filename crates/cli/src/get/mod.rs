@@ -140,8 +140,15 @@ fn open(
 }
 
 /// Asks a Flight server for the table.
-fn open_flight(args: &Args, request: flight::Request<'_>) -> Result<Box<dyn Counted>> {
-    let asked = flight::Asked::of(request)?;
+fn open_flight(
+    args: &Args,
+    (uri, name): (&str, &str),
+    how: flight::How,
+    cancel: &Cancel,
+) -> Result<Box<dyn Counted>> {
+    let times = Times::of(args.timeout, args.deadline);
+    let named = (name, args.command);
+    let asked = flight::Asked::of(uri, named, (times, &args.trust), cancel, how)?;
     let filter = (args.condition.as_ref())
         .map(|condition| {
             let schema = asked
@@ -176,7 +183,6 @@ fn fetch(
     if let Some(limit) = args.max_message {
         options = options.message_limit(limit);
     }
-    let times = Times::of(args.timeout, args.deadline);
     if let Some(timeout) = args.timeout {
         options = options.connect_timeout(timeout).stall_timeout(timeout);
     }
@@ -187,19 +193,13 @@ fn fetch(
     let mut totals = Totals::default();
     let stream: Box<dyn Counted> = match uris {
         [uri] if flight::is_flight(uri) => {
-            let request = flight::Request {
-                uri,
-                name: ticket,
-                command: args.command,
+            let how = flight::How {
                 trusted_network: args.trusted_network,
                 client,
                 options,
                 message_limit: args.max_message,
-                times,
-                trust: &args.trust,
-                cancel: cancel.clone(),
             };
-            open_flight(args, request)?
+            open_flight(args, (uri, ticket), how, cancel)?
         }
         uris => {
             let from = (&client, &options);
