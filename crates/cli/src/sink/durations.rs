@@ -1,11 +1,9 @@
 //! Durations as text, which Arrow's formatter writes as `<invalid>` where it cannot count them.
 
-use std::sync::Arc;
-
 use anyhow::{Result, bail};
 use arrow::array::{Array as _, ArrayRef, AsArray as _};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, DurationMillisecondType, DurationSecondType, TimeUnit};
+use arrow::datatypes::{DataType, Int64Type, TimeUnit};
 use arrow::record_batch::RecordBatch;
 use arrow::temporal_conversions::{try_duration_ms_to_duration, try_duration_s_to_duration};
 
@@ -30,27 +28,17 @@ fn far(column: &ArrayRef) -> Result<Option<String>> {
         DataType::RunEndEncoded(_, values) => values.data_type(),
         plain => plain,
     };
-    let unpacked = || -> Result<ArrayRef> {
-        Ok(match values == column.data_type() {
-            true => Arc::clone(column),
-            false => cast(column, values)?,
-        })
-    };
-    Ok(match values {
+    let (unit, has_text): (_, fn(i64) -> bool) = match values {
         DataType::Duration(TimeUnit::Second) => {
-            let column = unpacked()?;
-            let mut all = column.as_primitive::<DurationSecondType>().iter().flatten();
-            let far = all.find(|value| try_duration_s_to_duration(*value).is_none());
-            far.map(|value| format!("{value} s"))
+            ("s", |value| try_duration_s_to_duration(value).is_some())
         }
         DataType::Duration(TimeUnit::Millisecond) => {
-            let column = unpacked()?;
-            let mut all = (column.as_primitive::<DurationMillisecondType>())
-                .iter()
-                .flatten();
-            let far = all.find(|value| try_duration_ms_to_duration(*value).is_none());
-            far.map(|value| format!("{value} ms"))
+            ("ms", |value| try_duration_ms_to_duration(value).is_some())
         }
-        _ => None,
-    })
+        _ => return Ok(None),
+    };
+    let numbers = cast(&cast(column, values)?, &DataType::Int64)?;
+    let mut numbers = numbers.as_primitive::<Int64Type>().iter().flatten();
+    let far = numbers.find(|value| !has_text(*value));
+    Ok(far.map(|value| format!("{value} {unit}")))
 }
