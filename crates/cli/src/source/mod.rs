@@ -110,22 +110,19 @@ impl Source {
 
     /// The size, where the file tells it without its values.
     pub fn figures(&self, reading: Reading) -> Result<Figures> {
-        let Self::File(path) = self else {
+        let Some((mut file, len, format)) = self.opened()? else {
             return Ok(Figures::default());
         };
-        let name = path.display();
-        let mut file = File::open(path).with_context(|| format!("cannot open {name}"))?;
-        let len = file.metadata()?.len();
-        match detect(&mut file, len)? {
+        match format {
             Format::Parquet => Ok(Figures {
                 rows: Some(row_groups::rows(&mut file, len)?),
                 ..Figures::default()
             }),
             Format::ArrowFile => {
-                file::figures(file, len, reading.batch_rows).with_context(|| name.to_string())
+                file::figures(file, len, reading.batch_rows).with_context(|| self.to_string())
             }
             Format::ArrowStream => {
-                stream::figures(file, len, reading.batch_rows).with_context(|| name.to_string())
+                stream::figures(file, len, reading.batch_rows).with_context(|| self.to_string())
             }
         }
     }
@@ -133,16 +130,21 @@ impl Source {
     /// Checks the messages of an Arrow stream up to its end. Other files have a footer, so for them
     /// opening is enough.
     pub fn ensure_whole(&self) -> Result<()> {
-        let Self::File(path) = self else {
-            return Ok(());
-        };
-        let name = path.display();
-        let mut file = File::open(path).with_context(|| format!("cannot open {name}"))?;
-        let len = file.metadata()?.len();
-        if detect(&mut file, len)? == Format::ArrowStream {
-            stream::figures(file, len, None).with_context(|| name.to_string())?;
+        if let Some((file, len, Format::ArrowStream)) = self.opened()? {
+            stream::figures(file, len, None).with_context(|| self.to_string())?;
         }
         Ok(())
+    }
+
+    /// The file, its length and its format; `None`: it is generated.
+    fn opened(&self) -> Result<Option<(File, u64, Format)>> {
+        let Self::File(path) = self else {
+            return Ok(None);
+        };
+        let mut file = File::open(path).with_context(|| format!("cannot open {self}"))?;
+        let len = file.metadata()?.len();
+        let format = detect(&mut file, len)?;
+        Ok(Some((file, len, format)))
     }
 }
 
