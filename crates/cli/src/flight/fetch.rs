@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
-use arrow_flight::{FlightDescriptor, FlightEndpoint, FlightInfo};
+use arrow_flight::{FlightEndpoint, FlightInfo};
 use dipc::ipc::{Decoder, Header};
 use dipc::{
     Cancel, Client, DeviceArray, Error, GetOptions, Result, Selection, Status, StreamStats,
@@ -18,6 +18,7 @@ use crate::fetched::{Counted, ask_selected};
 use crate::flight::caller::{Caller, Peer, Times};
 use crate::flight::do_get::DoGet;
 use crate::flight::locations::{Route, Unusable, routes};
+use crate::flight::names::descriptor;
 use crate::output::whole;
 use crate::report::Taken;
 use crate::trust::ClientTrust;
@@ -257,10 +258,10 @@ fn invalid(error: ArrowError) -> Error {
 
 /// Calls `GetFlightInfo` with the name as a path of one part, or as a command.
 pub(super) fn ask(peer: &Peer, name: &str, command: bool) -> Result<FlightInfo> {
+    let answer = peer.info(descriptor(name, command));
     if command {
-        return peer.info(FlightDescriptor::new_cmd(name.to_owned()));
+        return answer;
     }
-    let answer = peer.info(FlightDescriptor::new_path(vec![name.to_owned()]));
     answer.map_err(|error| match error.status() {
         Status::Unreachable | Status::Disconnected | Status::Timeout | Status::Cancelled => error,
         status => Error::new(

@@ -22,10 +22,18 @@ pub fn ticket_of(descriptor: &FlightDescriptor) -> Result<Vec<u8>, Status> {
     }
 }
 
+/// The descriptor of a name: a command, or a path of one part.
+pub fn descriptor(name: &str, is_command: bool) -> FlightDescriptor {
+    match is_command {
+        true => FlightDescriptor::new_cmd(name.to_owned()),
+        false => FlightDescriptor::new_path(vec![name.to_owned()]),
+    }
+}
+
 /// The descriptor under which a table is listed. A path is text; a ticket need not be.
 pub fn descriptor_of(ticket: &[u8]) -> FlightDescriptor {
     match std::str::from_utf8(ticket) {
-        Ok(name) => FlightDescriptor::new_path(vec![name.to_owned()]),
+        Ok(name) => descriptor(name, false),
         Err(_) => FlightDescriptor::new_cmd(ticket.to_vec()),
     }
 }

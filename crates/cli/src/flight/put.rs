@@ -4,12 +4,13 @@ use std::ops::ControlFlow;
 
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
-use arrow_flight::{FlightData, FlightDescriptor};
+use arrow_flight::FlightData;
 use dipc::{Cancel, Error, PutStats, Result};
 use tokio::sync::mpsc;
 
 use crate::flight::caller::{Call, Caller, Peer, Times};
 use crate::flight::encode::FlightEncoder;
+use crate::flight::names::descriptor;
 use crate::trust::ClientTrust;
 
 /// Messages ahead of the connection.
@@ -45,10 +46,7 @@ impl FlightPut {
         let peer = Peer::connect(&caller, uri)?;
         let (messages, receiver) = mpsc::channel(AHEAD);
         let mut first = encoder.schema();
-        first.flight_descriptor = Some(match is_command {
-            true => FlightDescriptor::new_cmd(name.to_owned()),
-            false => FlightDescriptor::new_path(vec![name.to_owned()]),
-        });
+        first.flight_descriptor = Some(descriptor(name, is_command));
         let mut put = Self {
             call: Some(peer.do_put(receiver)),
             peer,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow_flight::flight_service_server::FlightService;
 use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
-    HandshakeRequest, HandshakeResponse, Location, PollInfo, PutResult, SchemaResult, Ticket,
+    HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
 };
 use dipc::Verb;
 use futures::StreamExt as _;
@@ -121,14 +121,9 @@ impl Service {
     /// The endpoint of a table: locations of libdipc first, then this server itself.
     fn endpoint(&self, ticket: &[u8], peer: Addresses) -> FlightEndpoint {
         let uris = for_peer(&self.uris, peer.local, peer.remote);
+        let endpoint = FlightEndpoint::new().with_ticket(Ticket::new(ticket.to_vec()));
         let locations = uris.into_iter().chain([REUSE_CONNECTION.to_owned()]);
-        FlightEndpoint {
-            ticket: Some(Ticket {
-                ticket: ticket.to_vec().into(),
-            }),
-            location: locations.map(|uri| Location { uri }).collect(),
-            ..FlightEndpoint::default()
-        }
+        locations.fold(endpoint, FlightEndpoint::with_location)
     }
 
     fn info(
@@ -177,13 +172,14 @@ fn find(tables: &Tables, ticket: &[u8]) -> Result<Table, Status> {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
 ) -> Result<T, Status> {
-    let outcome = tokio::task::spawn_blocking(move || calm::catch(work)).await;
-    match outcome {
-        Ok(Ok(Ok(value))) => Ok(value),
-        Ok(Ok(Err(error))) => Err(failed(&error)),
-        Ok(Err(panic)) => Err(Status::internal(panic)),
-        Err(_) => Err(Status::unavailable("the server is stopping")),
-    }
+    let work = move || calmly(|| work().map_err(|error| failed(&error)));
+    let outcome = tokio::task::spawn_blocking(work).await;
+    outcome.unwrap_or_else(|_| Err(Status::unavailable("the server is stopping")))
+}
+
+/// Runs work whose panics become errors.
+fn calmly<T>(work: impl FnOnce() -> Result<T, Status>) -> Result<T, Status> {
+    calm::catch(work).unwrap_or_else(|panic| Err(Status::internal(panic)))
 }
 
 fn failed(error: &anyhow::Error) -> Status {
@@ -237,11 +233,10 @@ fn serve(
     counters: &Counters,
     (slot, audit): (OwnedSemaphorePermit, Audit),
 ) {
-    let end = match calm::catch(|| pump(table, messages, counters, &audit)) {
-        Ok(Ok(())) => Ok(None),
-        Ok(Err(error)) => Err(failed(&error)),
-        Err(panic) => Err(Status::internal(panic)),
-    };
+    let end = calmly(|| match pump(table, messages, counters, &audit) {
+        Ok(()) => Ok(None),
+        Err(error) => Err(failed(&error)),
+    });
     if let Err(status) = &end {
         LINES.say(|more| {
             let reason = status.message();
@@ -409,9 +404,7 @@ impl FlightService for Service {
         let (sender, mut receiver) = mpsc::channel(1);
         tokio::task::spawn_blocking(move || {
             let gone = || sender.is_closed();
-            let taken =
-                calm::catch(|| accept::take(&accepting, messages, &runtime, &visitor, &gone));
-            let taken = taken.unwrap_or_else(|panic| Err(Status::internal(panic)));
+            let taken = calmly(|| accept::take(&accepting, messages, &runtime, &visitor, &gone));
             if let Err(status) = &taken {
                 tell_refusal(status, "a table was not taken by DoPut", gone());
             }
@@ -437,9 +430,7 @@ impl FlightService for Service {
         tokio::task::spawn_blocking(move || {
             let gone = || sender.is_closed();
             let accepting = accepting.as_ref();
-            let taken =
-                calm::catch(|| accept::exchange(accepting, messages, &runtime, &visitor, &gone));
-            let taken = taken.unwrap_or_else(|panic| Err(Status::internal(panic)));
+            let taken = calmly(|| accept::exchange(accepting, messages, &runtime, &visitor, &gone));
             match taken.and_then(|(ticket, audit)| Ok((find(&tables, &ticket)?, audit))) {
                 Ok((table, audit)) => serve(&table, &sender, &counters, (slot, audit)),
                 Err(status) => {
