@@ -1,11 +1,13 @@
 //! Listening, and the checks before a server reports that it is ready.
 
 use std::fs::{self, File};
+use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use dipc::{Server, Uri};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::parse::UsageError;
 
@@ -18,6 +20,13 @@ const MOST_REDIRECT_BYTES: usize = 1024;
 /// Descriptors that must be free: for the connections of one client, for regions lent to it, and
 /// for the file of its table.
 const DESCRIPTORS: usize = 16;
+
+/// A runtime with threads of this name.
+pub fn runtime(name: &str, threads: usize) -> io::Result<Runtime> {
+    let mut runtime = Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(threads).thread_name(name);
+    runtime.enable_all().build()
+}
 
 /// The address of one of the server's listeners.
 #[derive(Debug, PartialEq)]

@@ -16,11 +16,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 use tracing::debug;
 
 use crate::flight::FlightServer;
+use crate::listening::runtime;
 
 /// The path of the figures.
 pub const PATH: &str = "/metrics";
@@ -127,12 +128,7 @@ impl MetricsServer {
         flight: Option<&Arc<FlightServer>>,
     ) -> Result<Self> {
         let doing = "cannot start to serve metrics";
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("dipc-metrics")
-            .enable_all()
-            .build()
-            .context(doing)?;
+        let runtime = runtime("dipc-metrics", 1).context(doing)?;
         let address = listener.local_addr().context(doing)?;
         listener.set_nonblocking(true).context(doing)?;
         let listener = {

@@ -82,8 +82,13 @@ pub fn io_kind(error: &anyhow::Error) -> Option<io::ErrorKind> {
 /// An error with its causes. Repeated text is left out: some errors contain the text of their
 /// cause, and some begin with the context that a caller adds.
 pub fn whole(error: &anyhow::Error) -> String {
+    told(error.chain())
+}
+
+/// The same for the errors of a chain.
+pub fn told(chain: anyhow::Chain<'_>) -> String {
     let mut parts: Vec<String> = Vec::new();
-    for part in error.chain().map(ToString::to_string) {
+    for part in chain.map(ToString::to_string) {
         match parts.last_mut() {
             Some(last) if last.contains(&part) => {}
             Some(last) if part.starts_with(&*last) => *last = part,

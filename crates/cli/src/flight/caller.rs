@@ -17,7 +17,7 @@ use rustls::pki_types::ServerName;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::TcpStream;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -25,7 +25,8 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Streaming};
 use url::Url;
 
-use crate::output::whole;
+use crate::listening::runtime;
+use crate::output::{told, whole};
 use crate::trust::{AUTHORIZATION, ClientTrust};
 
 /// Largest message accepted from a peer, in bytes; the limit of pyarrow's client. A message is one
@@ -81,12 +82,7 @@ impl Caller {
         let authorization = authorization
             .map_err(|_| Error::invalid_argument("the token has characters of no header"))?;
         let doing = "cannot start what calls Flight servers";
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("dipc-flight")
-            .enable_all()
-            .build()
-            .map_err(|error| Error::io(doing, &error))?;
+        let runtime = runtime("dipc-flight", 1).map_err(|error| Error::io(doing, &error))?;
         let cancelled = {
             let _inside = runtime.enter();
             let event = cancel.fd()?.try_clone_to_owned();
@@ -465,19 +461,9 @@ pub(super) fn refusal(status: &tonic::Status) -> Error {
     Error::new(kind, text)
 }
 
-/// An error and its causes on one line, without repeated text.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let more = cause.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        next = cause.source();
-    }
-    text
+/// An error and its causes on one line.
+fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    told(anyhow::Chain::new(error))
 }
 
 #[cfg(test)]

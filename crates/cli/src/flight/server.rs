@@ -4,26 +4,28 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use arrow_flight::flight_service_server::FlightServiceServer;
 use futures::Stream;
 use parking_lot::{Condvar, Mutex};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
+use tower::util::MapRequest;
 use tracing::{error, info, warn};
 
 use crate::accept::Accepting;
 use crate::access::Access;
 use crate::flight::caller::MAX_MESSAGE;
 use crate::flight::certificates::Certificates;
-use crate::flight::cut::TellsOfCuts;
+use crate::flight::cut::tell_of_cuts;
 use crate::flight::incoming::Listener;
 use crate::flight::service::{Counters, Service};
+use crate::listening::runtime;
 use crate::report::bytes_text;
 use crate::tables::Tables;
 
@@ -45,15 +47,9 @@ pub struct FlightServer {
     runtime: Mutex<Option<Runtime>>,
     is_tls: bool,
     stopping: watch::Sender<bool>,
-    ended: Arc<Ended>,
+    /// Whether the last connection has ended.
+    ended: Arc<(Mutex<bool>, Condvar)>,
     counters: Arc<Counters>,
-}
-
-/// Whether the last connection has ended.
-#[derive(Default)]
-struct Ended {
-    over: Mutex<bool>,
-    changed: Condvar,
 }
 
 /// A client that does not answer for so long is gone.
@@ -74,7 +70,7 @@ async fn answer<I>(
     incoming: impl Stream<Item = io::Result<I>>,
     service: Service,
     mut stop: watch::Receiver<bool>,
-    end: Arc<Ended>,
+    end: Arc<(Mutex<bool>, Condvar)>,
 ) where
     I: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
@@ -87,16 +83,17 @@ async fn answer<I>(
         true => FlightServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE),
         false => FlightServiceServer::new(service),
     };
+    let service = MapRequest::new(service, tell_of_cuts);
     let outcome = Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
-        .serve_with_incoming_shutdown(TellsOfCuts(service), incoming, stop)
+        .serve_with_incoming_shutdown(service, incoming, stop)
         .await;
     if let Err(reason) = outcome {
         error!(%reason, "the Flight server has failed");
     }
-    *end.over.lock() = true;
-    end.changed.notify_all();
+    *end.0.lock() = true;
+    end.1.notify_all();
 }
 
 impl FlightServer {
@@ -110,15 +107,10 @@ impl FlightServer {
         gate: Gate,
     ) -> Result<Self> {
         let doing = "cannot start the Flight server";
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("dipc-flight")
-            .enable_all()
-            .build()
-            .context(doing)?;
+        let runtime = runtime("dipc-flight", 2).context(doing)?;
+        let inside = runtime.enter();
         let address = listener.local_addr().context(doing)?;
         listener.set_nonblocking(true).context(doing)?;
-        let inside = runtime.enter();
         let Gate {
             tls,
             max_connections,
@@ -135,7 +127,7 @@ impl FlightServer {
             )),
             stop: stop.clone(),
         };
-        let ended = Arc::new(Ended::default());
+        let ended = Arc::<(Mutex<bool>, Condvar)>::default();
         let end = Arc::clone(&ended);
         match tls {
             None => drop(runtime.spawn(answer(listener.plain(), service, stop, end))),
@@ -170,22 +162,13 @@ impl FlightServer {
     /// may call it at once; the shortest time counts.
     pub fn stop(&self, drain: Duration) {
         self.begin_stop();
-        let deadline = Instant::now() + drain;
-        let mut over = self.ended.over.lock();
-        while !*over {
-            if self
-                .ended
-                .changed
-                .wait_until(&mut over, deadline)
-                .timed_out()
-            {
-                break;
-            }
-        }
+        let (over, changed) = &*self.ended;
+        let mut over = over.lock();
+        changed.wait_while_for(&mut over, |over| !*over, drain);
         let whole = *over;
         // Other waiting threads stop waiting too.
         *over = true;
-        self.ended.changed.notify_all();
+        changed.notify_all();
         drop(over);
         let Some(runtime) = self.runtime.lock().take() else {
             return;
