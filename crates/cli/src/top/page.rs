@@ -6,11 +6,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Bytes;
-use hyper::client::conn::http1;
-use hyper::header::HOST;
-use hyper::{Request, StatusCode, Uri};
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use hyper::{StatusCode, Uri};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
 
 use crate::metrics::PATH;
 use crate::parse::UsageError;
@@ -54,17 +52,8 @@ pub async fn fetch(uri: &Uri, timeout: Duration) -> Result<String> {
 
 async fn fetch_slowly(uri: &Uri) -> Result<String> {
     let doing = || format!("cannot get {uri}");
-    let host = uri.host().unwrap_or_default();
-    let place = (host.trim_matches(['[', ']']), uri.port_u16().unwrap_or(80));
-    let stream = TcpStream::connect(place).await.with_context(doing)?;
-    let handshake = http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.with_context(doing)?;
-    tokio::spawn(connection);
-    let authority = uri.authority().map_or("", |authority| authority.as_str());
-    let path = uri.path_and_query().map_or(PATH, |path| path.as_str());
-    let request = Request::get(path).header(HOST, authority);
-    let request = request.body(Empty::<Bytes>::new()).with_context(doing)?;
-    let answer = sender.send_request(request).await.with_context(doing)?;
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let answer = client.get(uri.clone()).await.with_context(doing)?;
     let status = answer.status();
     if status != StatusCode::OK {
         bail!("{}: {status}", doing());
