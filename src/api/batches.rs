@@ -5,14 +5,15 @@ use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatchIterator, RecordBatchReader};
 
+use super::{DeviceArray, Reader};
 use crate::arena::Arena;
 use crate::arrow::abi::ArrowDeviceArrayStream;
 use crate::arrow::batches::{
     batch_from_c, batch_to_c, export_batches, provider_error, schema_from_c, schema_to_c,
 };
-use crate::arrow::columns::ensure_columns;
+use crate::arrow::columns::{ensure_columns, ensure_same_columns};
 use crate::arrow::format::write_metadata;
-use crate::arrow::stream::{ArrayReader, export_device_stream, into_reader};
+use crate::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream, into_reader};
 use crate::arrow::transfer::{move_into, to_target};
 use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, annotate, annotation};
 use crate::device::{DeviceKind, Target};
@@ -80,8 +81,25 @@ impl Batches {
                 annotated(batch, &metadata)
             }
         });
-        let arrays = Arrays(DeviceKind::CPU, schema, arrays);
-        Self(export_device_stream(Box::new(arrays)))
+        Self::of_source(schema, DeviceKind::CPU, arrays)
+    }
+
+    /// Arrays in memory of the kind `device`: of the host, or of a GPU. An array of other columns,
+    /// or in other memory, fails the table with `InvalidData`.
+    pub fn of_arrays<I, E>(schema: SchemaRef, device: DeviceKind, arrays: I) -> Self
+    where
+        I: IntoIterator<Item = Result<DeviceArray, E>>,
+        I::IntoIter: Send + 'static,
+        E: Into<ArrowError> + 'static,
+    {
+        let arrays = arrays.into_iter().map({
+            let schema = SchemaRef::clone(&schema);
+            move |next| {
+                let array = next.map_err(|error| provider_error(error.into()))?;
+                fitting(array, &schema, device)
+            }
+        });
+        Self::of_source(schema, device, arrays)
     }
 
     /// A C stream of arrays in memory of the host or of a GPU, as another library gives it.
@@ -148,6 +166,24 @@ impl Batches {
         Self::new(schema, super::nonblocking::Blocking::new(stream))
     }
 
+    /// Reads the table in this process. Of a table that was
+    /// [moved to a GPU](Self::moved_to), [`Reader::next_array`] gives the arrays there.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the table's source; `InvalidData` if its schema has a type that the `arrow`
+    /// crate lacks.
+    pub fn into_reader(self) -> Result<Reader> {
+        Reader::of_host(DeviceStreamReader::new(self.0))
+    }
+
+    fn of_source<I>(schema: SchemaRef, device: DeviceKind, arrays: I) -> Self
+    where
+        I: Iterator<Item = Result<OwnedDeviceArray>> + Send + 'static,
+    {
+        Self(export_device_stream(Box::new(Arrays(device, schema, arrays))))
+    }
+
     /// The stream of a reader of the core.
     pub(super) fn of_stream(stream: OwnedDeviceStream) -> Self {
         Self(stream)
@@ -171,6 +207,25 @@ pub(super) fn annotated(
     let metadata = write_metadata(metadata)
         .ok_or_else(|| Error::invalid_argument("custom metadata of more than 2 GiB"))?;
     Ok(annotate(array, &metadata))
+}
+
+/// The array for a stream of this schema, in memory of the kind `device`.
+pub(super) fn fitting(
+    array: DeviceArray,
+    schema: &SchemaRef,
+    device: DeviceKind,
+) -> Result<OwnedDeviceArray> {
+    if !SchemaRef::ptr_eq(&array.schema, schema) {
+        ensure_same_columns(schema, &array.schema)?;
+    }
+    if array.device() != device {
+        return Err(Error::invalid_data(format!(
+            "the array lies on Arrow device type {}, and the stream's arrays on {}",
+            array.device().0,
+            device.0
+        )));
+    }
+    Ok(array.array)
 }
 
 /// A source of a stream: its kind of memory, its schema and its arrays.

@@ -8,8 +8,9 @@ use arrow::datatypes::SchemaRef;
 
 use super::options::{GetOptions, PutOptions};
 use super::{Batches, Description, Endpoint, Put, Reader, Uris};
-use crate::arrow::description;
-use crate::arrow::schema_to_c;
+use crate::arrow::batches::schema_from_c;
+use crate::arrow::stream::{ArrayReader as _, DeviceStreamReader};
+use crate::arrow::{description, schema_to_c};
 use crate::client::{self, ClientOptions, ClientStats};
 use crate::device::DeviceKind;
 use crate::error::Result;
@@ -83,6 +84,20 @@ impl ClientBuilder {
         let name = Some(name.into());
         self.0.tls = self.0.tls.with(|files| files.server_name = name);
         self
+    }
+
+    /// Reads the files of TLS now: of the client, and of those of later clones of this builder,
+    /// which resume each other's sessions. Otherwise the first connection reads them.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`, `NotFound` and the like when a file cannot be used; `Unsupported` in a
+    /// build without TLS.
+    pub fn read_tls(self) -> Result<Self> {
+        #[cfg(feature = "tls")]
+        return self.0.tls.read_client().map(|()| self);
+        #[cfg(not(feature = "tls"))]
+        Err(crate::error::Error::unsupported("this build has no TLS"))
     }
 
     /// A setting of one transport, as `ucx.TLS`.
@@ -206,16 +221,41 @@ impl Client {
         batches: impl Into<Batches>,
         options: &PutOptions,
     ) -> Result<u64> {
-        let (uris, token) = (uris.into(), options.cancel.as_ref());
-        let source = batches.into().export();
-        let put = (self.0).put_stream(
-            &uris.texts(),
-            descriptor.as_ref(),
-            source,
-            &options.inner,
-            token,
-        );
-        put.map_err(|(error, _)| error)?.finish(None)
+        let put = self.put_stream(uris.into(), descriptor.as_ref(), batches.into(), options);
+        put?.finish(None)
+    }
+
+    /// [`put_with`](Self::put_with), up to the server's answer. [`Put::finish`] sends the batches,
+    /// which may lie on a GPU; [`Put::stats`] says how they travelled.
+    ///
+    /// # Errors
+    ///
+    /// As [`put_with`](Self::put_with); `InvalidData` if the schema has a type that the `arrow`
+    /// crate lacks.
+    pub fn start_put_of(
+        &self,
+        uris: impl Into<Uris>,
+        descriptor: impl AsRef<[u8]>,
+        batches: impl Into<Batches>,
+        options: &PutOptions,
+    ) -> Result<Put> {
+        let mut source = DeviceStreamReader::new(batches.into().export());
+        let schema = Arc::new(schema_from_c(&source.schema()?)?);
+        let batches = Batches::of_stream(source.into_inner());
+        let inner = self.put_stream(uris.into(), descriptor.as_ref(), batches, options)?;
+        Ok(Put { inner, schema })
+    }
+
+    fn put_stream(
+        &self,
+        uris: Uris,
+        descriptor: &[u8],
+        batches: Batches,
+        options: &PutOptions,
+    ) -> Result<client::Put> {
+        let (source, token) = (batches.export(), options.cancel.as_ref());
+        let put = (self.0).put_stream(&uris.texts(), descriptor, source, &options.inner, token);
+        put.map_err(|(error, _)| error)
     }
 
     /// Asks the server to take a table of this schema, and waits for its answer. Then

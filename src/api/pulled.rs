@@ -12,9 +12,10 @@ use arrow::error::ArrowError;
 use futures_core::Stream;
 use parking_lot::Mutex;
 
+use super::batches::fitting;
 use super::nonblocking::{no_wait, readable};
 use super::readiness::Readiness;
-use super::{Request, Server};
+use super::{DeviceArray, Request, Server};
 use crate::arrow::OwnedDeviceArray;
 use crate::arrow::batches::{batch_to_c, provider_error};
 use crate::arrow::columns::ensure_columns;
@@ -104,7 +105,46 @@ impl PulledRequest {
         S: Stream<Item = std::result::Result<RecordBatch, E>>,
         E: Into<ArrowError>,
     {
-        let sent = self.send(schema, table).await;
+        self.answer_by(schema, DeviceKind::CPU, table, |batch| {
+            ensure_columns(schema, &batch)?;
+            Ok(batch_to_c(batch))
+        })
+        .await
+    }
+
+    /// [`answer`](Self::answer) by arrays in memory of the kind `device`: of the host, or of a GPU.
+    ///
+    /// # Errors
+    ///
+    /// As [`answer`](Self::answer); `InvalidData` for arrays in other memory.
+    pub async fn answer_arrays<S, E>(
+        self,
+        schema: &SchemaRef,
+        device: DeviceKind,
+        table: S,
+    ) -> Result<u64>
+    where
+        S: Stream<Item = std::result::Result<DeviceArray, E>>,
+        E: Into<ArrowError>,
+    {
+        self.answer_by(schema, device, table, |array| {
+            fitting(array, schema, device)
+        })
+        .await
+    }
+
+    async fn answer_by<S, T, E>(
+        self,
+        schema: &SchemaRef,
+        device: DeviceKind,
+        table: S,
+        to_c: impl Fn(T) -> Result<OwnedDeviceArray>,
+    ) -> Result<u64>
+    where
+        S: Stream<Item = std::result::Result<T, E>>,
+        E: Into<ArrowError>,
+    {
+        let sent = self.send(schema, device, table, to_c).await;
         if let Err(error) = &sent {
             // It changes nothing for a client that has gone.
             self.0.fail(error.status().code(), error.text());
@@ -112,13 +152,19 @@ impl PulledRequest {
         sent
     }
 
-    async fn send<S, E>(&self, schema: &SchemaRef, table: S) -> Result<u64>
+    async fn send<S, T, E>(
+        &self,
+        schema: &SchemaRef,
+        device: DeviceKind,
+        table: S,
+        to_c: impl Fn(T) -> Result<OwnedDeviceArray>,
+    ) -> Result<u64>
     where
-        S: Stream<Item = std::result::Result<RecordBatch, E>>,
+        S: Stream<Item = std::result::Result<T, E>>,
         E: Into<ArrowError>,
     {
         self.0.release_by_callbacks()?;
-        self.0.start(&schema_to_c(schema)?, DeviceKind::CPU.0)?;
+        self.0.start(&schema_to_c(schema)?, device.0)?;
         let loss = Arc::new(Loss::default());
         let told = Arc::clone(&loss);
         self.0.when_cancelled(move || told.tell());
@@ -133,8 +179,7 @@ impl PulledRequest {
             });
             match next.await? {
                 Some(Ok(batch)) => {
-                    ensure_columns(schema, &batch)?;
-                    self.push(batch_to_c(batch)).await?;
+                    self.push(to_c(batch)?).await?;
                     sent += 1;
                 }
                 Some(Err(error)) => return Err(provider_error(error.into())),

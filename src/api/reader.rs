@@ -1,6 +1,8 @@
 //! Streams on their way in.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::task::Poll;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -9,12 +11,13 @@ use arrow::record_batch::RecordBatchReader;
 
 use super::Batches;
 use super::device_array::{DeviceArray, metadata_of};
+use crate::arrow::OwnedDeviceArray;
 use crate::arrow::batches::schema_from_c;
 use crate::arrow::format::Metadata;
 use crate::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream};
-use crate::client::{Parts, Stream, StreamStats};
+use crate::client::{NextBatch, Parts, Stream, StreamStats};
 use crate::device::DeviceKind;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::proto::Headers;
 
 /// The record batches of a server, or of a client that puts.
@@ -96,11 +99,44 @@ impl Reader {
         }
         let next = self.source.arrays().next();
         self.has_ended = !matches!(next, Ok(Some(_)));
-        Ok(next?.map(|array| {
-            self.metadata = metadata_of(&array);
-            let schema = Arc::clone(&self.schema);
-            DeviceArray { array, schema }
-        }))
+        Ok(next?.map(|array| self.taken(array)))
+    }
+
+    /// [`next_array`](Self::next_array) without a wait, for an event loop: `Pending` where nothing
+    /// has come. Then [`fd`](Self::fd) tells when to call again.
+    ///
+    /// # Errors
+    ///
+    /// As [`next_array`](Self::next_array); `Unsupported` for a table in parts, and of this
+    /// process.
+    pub fn try_next_array(&mut self) -> Result<Poll<Option<DeviceArray>>> {
+        if self.has_ended {
+            return Ok(Poll::Ready(None));
+        }
+        let next = self.source.pollable()?.try_next();
+        self.has_ended = !matches!(next, Ok(NextBatch::Batch(_) | NextBatch::NotYet));
+        Ok(match next? {
+            NextBatch::Batch(array) => Poll::Ready(Some(self.taken(array))),
+            NextBatch::End => Poll::Ready(None),
+            NextBatch::NotYet => Poll::Pending,
+        })
+    }
+
+    /// A descriptor that is readable when [`try_next_array`](Self::try_next_array) may find
+    /// something, for epoll and the like; not to be read. It is readable at first, and for good
+    /// behind the end.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no descriptors left; `Unsupported` as there.
+    pub fn fd(&mut self) -> Result<BorrowedFd<'_>> {
+        self.source.pollable()?.fd()
+    }
+
+    fn taken(&mut self, array: OwnedDeviceArray) -> DeviceArray {
+        self.metadata = metadata_of(&array);
+        let schema = Arc::clone(&self.schema);
+        DeviceArray { array, schema }
     }
 
     /// The kind of memory of each batch.
@@ -158,6 +194,16 @@ impl Source {
             Self::Stream(stream) => stream.as_mut(),
             Self::Parts(parts) => parts.as_mut(),
             Self::Host(stream) => stream,
+        }
+    }
+
+    /// The stream that an event loop can wait for.
+    fn pollable(&mut self) -> Result<&mut Stream> {
+        match self {
+            Self::Stream(stream) => Ok(stream),
+            Self::Parts(_) | Self::Host(_) => Err(Error::unsupported(
+                "only a table that comes in one stream can be read without waits",
+            )),
         }
     }
 }

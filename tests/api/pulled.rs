@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
-use dipc::{Client, Error, GetOptions, PulledRequest, Server, Status};
+use dipc::{Client, DeviceKind, Error, GetOptions, PulledRequest, Server, Status};
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
 
 use crate::{PLACES, batch, schema, table};
@@ -55,6 +55,11 @@ async fn answer(request: PulledRequest, living: Living) {
     // The caller looks at what the client is told.
     let _ = match &*ticket {
         "few" => request.answer(&schema(), living.counted(few)).await,
+        "arrays" => {
+            let arrays = futures::stream::iter(table(3)).map(|batch| Ok::<_, Error>(batch.into()));
+            let kind = DeviceKind::CPU;
+            request.answer_arrays(&schema(), kind, arrays).await
+        }
         "large" => request.answer(&schema(), large).await,
         "pending" => request.answer(&schema(), living.counted(none)).await,
         "broken" => request.answer(&schema(), few.chain(broken)).await,
@@ -128,6 +133,7 @@ fn tasks_answer_requests() {
             }
         };
         assert_eq!(get("few").await.unwrap(), table(3));
+        assert_eq!(get("arrays").await.unwrap(), table(3));
         let error = get("broken").await.unwrap_err();
         assert_eq!(error.status(), Status::Io);
         assert!(error.text().ends_with("the disk is gone"), "{error}");

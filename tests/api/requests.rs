@@ -1,8 +1,14 @@
 //! Requests that wait on their thread.
 
+use std::task::Poll;
+
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
-use dipc::{Batches, Cancel, Client, Error, GetOptions, Level, PutOptions, Reader, Status};
+use dipc::{
+    Batches, Cancel, Client, DeviceArray, DeviceKind, Error, GetOptions, Level, PutOptions, Reader,
+    Status,
+};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::serving::Serving;
 use crate::{batch, schema, table};
@@ -27,6 +33,34 @@ fn tables_arrive_as_they_were() {
         let checked = client.get_with(&server.uri, "published", &full).unwrap();
         assert_eq!(all(checked), table(3));
     }
+}
+
+/// Promise of `Reader::try_next_array` and `Reader::fd`: a program with an event loop of its own
+/// misses no batch, and hears of the end.
+#[test]
+fn tables_arrive_in_an_event_loop() {
+    for server in Serving::all() {
+        let client = Client::new().unwrap();
+        let mut reader = client.get(&server.uri, "iterator").unwrap();
+        let mut batches = Vec::new();
+        loop {
+            match reader.try_next_array().unwrap() {
+                Poll::Ready(Some(array)) => batches.push(array.into_batch().unwrap()),
+                Poll::Ready(None) => break,
+                Poll::Pending => {
+                    let fd = reader.fd().unwrap();
+                    poll(&mut [PollFd::new(&fd, PollFlags::IN)], None).unwrap();
+                }
+            }
+        }
+        let expected: Vec<_> = (0..5).map(|n| batch(n, 10)).collect();
+        assert_eq!(batches, expected);
+        assert!(reader.try_next_array().unwrap().is_ready());
+    }
+    let mut local = Batches::of(schema(), table(1)).into_reader().unwrap();
+    let refused = local.try_next_array().unwrap_err();
+    assert_eq!(refused.status(), Status::Unsupported);
+    assert_eq!(all(local), table(1));
 }
 
 /// Promise of `Error`: a program finds the status of the other host's error, and people its text,
@@ -92,6 +126,49 @@ fn tables_are_taken() {
         let missing = client.get(&server.uri, "failed").unwrap_err();
         assert_eq!(missing.status(), Status::NotFound, "{missing}");
     }
+}
+
+fn arrays(batches: Vec<RecordBatch>) -> impl Iterator<Item = dipc::Result<DeviceArray>> {
+    batches.into_iter().map(|batch| Ok(batch.into()))
+}
+
+/// Promise of `Batches::of_arrays` and of `Client::start_put_of`: arrays are sent as batches are,
+/// and the figures of the put say how.
+#[test]
+fn arrays_are_taken() {
+    for server in Serving::all() {
+        let client = Client::new().unwrap();
+        let sent = Batches::of_arrays(schema(), DeviceKind::CPU, arrays(table(3)));
+        let options = PutOptions::new();
+        let mut put = client
+            .start_put_of(&server.uri, "arrays", sent, &options)
+            .unwrap();
+        assert_eq!(put.finish().unwrap(), 3);
+        assert_eq!(put.stats().batches, 3);
+        assert_eq!(all(client.get(&server.uri, "arrays").unwrap()), table(3));
+    }
+}
+
+/// Promise of `Batches::of_arrays`: arrays of other columns and in other memory fail the table.
+#[test]
+fn arrays_that_do_not_fit_fail_the_table() {
+    let narrow = batch(0, 1).project(&[0]).unwrap();
+    for (device, batch) in [
+        (DeviceKind::CPU, narrow),
+        (DeviceKind::CUDA_HOST, batch(0, 1)),
+    ] {
+        let sent = Batches::of_arrays(schema(), device, arrays(vec![batch]));
+        let error = sent.into_reader().unwrap().next_array().unwrap_err();
+        assert_eq!(error.status(), Status::InvalidData, "{error}");
+    }
+}
+
+/// Promise of `ClientBuilder::read_tls`: files that cannot be used show before a connection.
+#[test]
+fn files_of_tls_are_read_early() {
+    let client = Client::builder().tls_ca("/nowhere/ca.pem");
+    let error = client.read_tls().unwrap_err();
+    assert_eq!(error.status(), Status::NotFound, "{error}");
 }
 
 /// Promise of `Client::exchange`: both tables move on one connection.
