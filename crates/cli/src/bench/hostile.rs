@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use dipc::proto::{Credit, Request, Uri};
+use dipc::Uri;
 
 use super::base::streams::TABLE;
 
@@ -50,15 +50,7 @@ pub struct Hostile {
 impl Hostile {
     /// Makes `count` connections to the server of `uri`, as many of each kind, and keeps them up.
     pub fn start(uri: &str, count: u32) -> Result<Self> {
-        let uri = Uri::parse_all(&[uri])?.into_iter().next();
-        let uri = uri.context("there is no URI")?;
-        if uri.scheme != "tcp" {
-            bail!("--hostile is for tcp");
-        }
-        let server = Server {
-            address: uri.address.clone(),
-            want: uri.tags.dipc_want,
-        };
+        let server = Server::of(uri)?;
         let mut connections = Vec::new();
         for (number, kind) in (0..count).zip(KINDS.into_iter().cycle()) {
             connections.push(Connection::new(&server, kind, number)?);
@@ -99,6 +91,22 @@ struct Server {
     want: u64,
 }
 
+impl Server {
+    fn of(text: &str) -> Result<Self> {
+        let uri = Uri::parse(text)?;
+        if uri.scheme() != "tcp" {
+            bail!("--hostile is for tcp");
+        }
+        let mut parts = text.split(['?', '&']);
+        let want = parts.find_map(|part| part.strip_prefix("dipc_want="));
+        let want = want.context("the server's URI has no tag of requests")?;
+        Ok(Self {
+            address: uri.address().to_owned(),
+            want: want.parse()?,
+        })
+    }
+}
+
 struct Connection {
     socket: TcpStream,
     kind: Kind,
@@ -130,14 +138,8 @@ impl Connection {
                 words
             }
             Kind::NoCredit => {
-                let credit = Credit {
-                    batches: 0,
-                    bytes: 0,
-                };
-                let mut request = Request::new(TABLE, credit);
-                request.stream_id = self.number.into();
-                let bytes = request.encode();
-                [header(1, bytes.len(), want), bytes].concat()
+                let request = request(self.number);
+                [header(1, request.len(), want), request].concat()
             }
             Kind::Join => {
                 let mut words = header(2, 21, 0);
@@ -165,6 +167,22 @@ impl Connection {
             *self = next;
         }
     }
+}
+
+/// A request for the table without credit (docs/wire.md).
+fn request(stream: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // The length of the fields before the ticket, and the versions from 1 to 3.
+    for short in [54_u16, 1, 3] {
+        bytes.extend_from_slice(&short.to_le_bytes());
+    }
+    // The features in-place, return and headers; no batches, no bytes; no limit of lent copies.
+    for long in [19, 0, 0, u64::MAX] {
+        bytes.extend_from_slice(&long.to_le_bytes());
+    }
+    bytes.extend_from_slice(&u128::from(stream).to_le_bytes());
+    bytes.extend_from_slice(TABLE);
+    bytes
 }
 
 /// The header of a frame (docs/wire.md).

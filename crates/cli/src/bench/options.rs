@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum as _;
-use dipc::client::GetOptions;
-use dipc::device::Target;
+use dipc::Target;
 
 use super::base::case::{Body, Case, Level, Memory, Op, Scheme, Source, Take, Touch, Values, What};
 use crate::parse::UsageError;
@@ -191,6 +190,9 @@ pub struct Args {
     pub json: bool,
 }
 
+/// The window that [`GetOptions`](dipc::GetOptions) have by default.
+const WINDOW_BATCHES: u64 = 16;
+const WINDOW_BYTES: u64 = 256 << 20;
 /// How long each case is measured without options.
 const SHORT: Duration = Duration::from_millis(250);
 
@@ -335,7 +337,6 @@ impl Args {
 
     /// The common part of all cases of `op`.
     fn common(&self, op: Op, defaults: &Defaults) -> Case {
-        let window = GetOptions::default().window;
         let seconds = if self.op.is_empty() {
             SHORT
         } else {
@@ -362,8 +363,8 @@ impl Args {
             spin: self.spin,
             ring_bytes: self.ring_bytes,
             distinct: self.distinct,
-            window_batches: self.window_batches.unwrap_or(window.batches),
-            window_bytes: self.window_bytes.unwrap_or(window.bytes),
+            window_batches: self.window_batches.unwrap_or(WINDOW_BATCHES),
+            window_bytes: self.window_bytes.unwrap_or(WINDOW_BYTES),
             cold: self.cold,
             fresh: self.fresh,
             resume: self.resume,

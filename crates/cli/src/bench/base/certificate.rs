@@ -13,7 +13,7 @@ use crate::trust::ClientTrust;
 
 pub const NAME: &str = "dipc-bench";
 pub const CERTIFICATE: &str = "certificate.pem";
-const KEY: &str = "key.pem";
+pub const KEY: &str = "key.pem";
 
 /// A certificate and its key, in a folder that goes with them.
 pub struct Certificate(TempDir);

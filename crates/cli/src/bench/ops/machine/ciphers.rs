@@ -7,9 +7,12 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::{Ticketer, default_provider};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{
+    CipherSuite, ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection,
+};
 
 use crate::bench::base::case::Case;
 use crate::bench::base::certificate;
@@ -57,8 +60,25 @@ pub fn handshake(case: &Case, parent: &Parent) -> Result<()> {
 
 /// What libdipc's server goes by: rustls with the same provider, certificate and tickets.
 pub(super) fn server_config(folder: Option<&Path>) -> Result<Arc<ServerConfig>> {
-    let server = certificate::of_server(folder).server_for(ALPN)?;
+    let folder = folder.context("there is no certificate")?;
+    let unread = "cannot read the certificate";
+    let chain = CertificateDer::from_pem_file(folder.join(certificate::CERTIFICATE));
+    let key = PrivateKeyDer::from_pem_file(folder.join(certificate::KEY));
+    let mut server = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(vec![chain.context(unread)?], key.context(unread)?)?;
+    server.ticketer = Ticketer::new()?;
+    server.alpn_protocols = vec![ALPN.to_vec()];
     Ok(Arc::new(server))
+}
+
+/// The ciphers of ring; peers agree on the first one.
+fn provider() -> Arc<CryptoProvider> {
+    let mut provider = default_provider();
+    let first = CipherSuite::TLS13_AES_128_GCM_SHA256;
+    provider.cipher_suites.sort_by_key(|it| it.suite() != first);
+    Arc::new(provider)
 }
 
 /// Makes what clients go by, as libdipc's does.
@@ -69,7 +89,7 @@ pub(super) struct ClientConfigs {
 
 impl ClientConfigs {
     pub(super) fn new(folder: Option<&Path>) -> Result<Self> {
-        let provider = Arc::clone(server_config(folder)?.crypto_provider());
+        let provider = provider();
         let mut roots = RootCertStore::empty();
         let path = folder
             .context("there is no certificate")?
