@@ -16,7 +16,7 @@ use dipc::arena;
 use dipc::arrow::abi::{ArrowArray, ArrowDeviceArray};
 use dipc::arrow::stream::ArrayReader;
 use dipc::arrow::{OwnedDeviceArray, OwnedSchema, schema_to_c};
-use dipc::device::cuda::{DeviceMemory, Purpose};
+use dipc::device::cuda::{Device, DeviceMemory, Purpose};
 use dipc::{Arena, ArenaOptions, DeviceKind};
 
 use super::case::{Case, Memory, Shape};
@@ -38,7 +38,7 @@ impl Store {
     pub fn new(case: &Case) -> Result<Self> {
         let gpu = Gpu::of(case.device)?;
         let (kind, id) = match &gpu {
-            Some(gpu) => (DeviceKind::CUDA, i64::from(gpu.device().ordinal())),
+            Some(gpu) => (DeviceKind::CUDA, i64::from(gpu.ordinal())),
             None => (DeviceKind::CPU, -1),
         };
         let arena = match case.memory {
@@ -66,7 +66,8 @@ impl Store {
         let (data, owner) = match (&self.arena, &self.gpu) {
             (Some(arena), _) => (arena.alloc(layout.size())?, Owner::Arena),
             (None, Some(gpu)) => {
-                let memory = DeviceMemory::new(gpu.device(), layout.size(), Purpose::Own)?;
+                let device = Device::get(gpu.ordinal().into())?;
+                let memory = DeviceMemory::new(&device, layout.size(), Purpose::Own)?;
                 let address = NonZeroUsize::new(usize::try_from(memory.address())?);
                 let address = address.context("memory of a GPU at address 0")?;
                 (NonNull::without_provenance(address), Owner::Gpu(memory))
@@ -195,7 +196,7 @@ impl Batch {
             columns: all,
             rows,
             sum,
-            gpu: (store.gpu.as_ref()).map(|gpu| gpu.device().ordinal()),
+            gpu: (store.gpu.as_ref()).map(Gpu::ordinal),
         })
     }
 
