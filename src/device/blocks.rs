@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const UNIT: u64 = 64;
 
 /// The blocks of one run of bytes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Blocks {
     /// Free runs: offset to length. No two of them touch.
     free: BTreeMap<u64, u64>,
@@ -24,12 +24,7 @@ pub struct Blocks {
 impl Blocks {
     /// `length` free bytes. A rest below one unit is never given out.
     pub fn new(length: u64) -> Self {
-        let mut blocks = Self {
-            free: BTreeMap::new(),
-            by_length: BTreeSet::new(),
-            used: BTreeMap::new(),
-            used_bytes: 0,
-        };
+        let mut blocks = Self::default();
         let whole = length - length % UNIT;
         if whole > 0 {
             blocks.insert_free(0, whole);

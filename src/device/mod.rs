@@ -52,6 +52,13 @@ impl DeviceKind {
     }
 }
 
+/// The offset of `len` bytes at `address`, if all of them lie in the `size` bytes at `base`.
+pub(crate) fn offset_within((base, size): (u64, usize), address: u64, len: usize) -> Option<u64> {
+    let offset = address.checked_sub(base)?;
+    let end = usize::try_from(offset).ok()?.checked_add(len)?;
+    (end <= size).then_some(offset)
+}
+
 /// A description of a run of bytes.
 ///
 /// It does not borrow the memory: its holder must also hold the memory's owner (the producer's

@@ -6,12 +6,12 @@
 
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use rustix::fs::{FallocateFlags, FileType, SealFlags};
+use rustix::fs::{FallocateFlags, FileType, SealFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
@@ -19,6 +19,7 @@ use crate::device::BufferRef;
 pub use crate::device::lendable::Freed;
 use crate::device::lendable::Lendable;
 use crate::device::memfd::{FileCharge, Memfd, Process, ensure_whole};
+use crate::device::offset_within;
 use crate::error::{Error, Result, Status};
 use crate::fork::PerProcess;
 
@@ -35,8 +36,8 @@ const ALLOCATE_STEP: u64 = 16 << 20;
 
 /// A mapping that is unmapped when dropped.
 #[derive(Debug)]
-struct Mapping {
-    data: NonNull<u8>,
+pub(crate) struct Mapping {
+    pub(crate) data: NonNull<u8>,
     len: usize,
 }
 
@@ -48,7 +49,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps `len` bytes of the file; `len` is whole pages.
-    fn new(fd: &OwnedFd, len: usize, prot: ProtFlags, flags: MapFlags) -> Result<Self> {
+    pub(crate) fn new(fd: &OwnedFd, len: usize, prot: ProtFlags, flags: MapFlags) -> Result<Self> {
         // SAFETY: without an address hint the kernel picks an unmapped address.
         let mapped = unsafe { mmap(std::ptr::null_mut(), len, prot, flags, fd, 0) };
         let mapped = mapped.map_err(|errno| {
@@ -144,18 +145,10 @@ impl Region {
         self.mapping.len
     }
 
-    /// Always false: a region has at least one page.
-    pub fn is_empty(&self) -> bool {
-        self.mapping.len == 0
-    }
-
     /// The offset of `len` bytes at `data`, if all of them lie in the region.
     pub fn offset_of(&self, data: *const u8, len: usize) -> Option<u64> {
-        let offset = (data as usize).checked_sub(self.base().as_ptr() as usize)?;
-        let fits = offset
-            .checked_add(len)
-            .is_some_and(|end| end <= self.mapping.len);
-        fits.then(|| u64::try_from(offset).ok()).flatten()
+        let base = self.base().as_ptr() as u64;
+        offset_within((base, self.len()), data as u64, len)
     }
 }
 
@@ -228,21 +221,7 @@ impl MappedRegion {
     /// `Protocol` if `fd` is not a memfd with the required seals, has another size, or lacks pages;
     /// `OutOfMemory` if the system cannot map it.
     pub fn map(fd: OwnedFd, len: u64) -> Result<Self> {
-        let stat = rustix::fs::fstat(&fd)
-            .map_err(|errno| Error::os("cannot examine the peer's region", errno))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(Error::protocol("the peer's region is not a file in memory"));
-        }
-        check_seals(fd.as_fd())?;
-        // Read after the check of the seals, which keep the size and the pages from changing.
-        let stat = rustix::fs::fstat(&fd)
-            .map_err(|errno| Error::os("cannot examine the peer's region", errno))?;
-        let size = u64::try_from(stat.st_size).unwrap_or(0);
-        if size != len || size == 0 || size > MAX_REGION_BYTES {
-            return Err(Error::protocol(format!(
-                "the peer announced a region of {len} bytes and sent one of {size}"
-            )));
-        }
+        let stat = examine(&fd, len, SEALS, "region")?;
         let id = FileId {
             device: stat.st_dev,
             inode: stat.st_ino,
@@ -251,8 +230,8 @@ impl MappedRegion {
         if let Some(mapping) = mapped.get(&id).and_then(Weak::upgrade) {
             return Ok(Self { mapping });
         }
-        ensure_whole(&fd, size, "the peer's region")?;
-        let map_len = usize::try_from(size)
+        ensure_whole(&fd, len, "the peer's region")?;
+        let map_len = usize::try_from(len)
             .map_err(|_| Error::protocol("the peer's region is larger than the address space"))?;
         let mapping = Mapping::new(&fd, map_len, ProtFlags::READ, MapFlags::SHARED)?;
         let mapping = Arc::new(mapping);
@@ -264,11 +243,6 @@ impl MappedRegion {
     /// Length in bytes.
     pub fn len(&self) -> usize {
         self.mapping.len
-    }
-
-    /// Always false: [`map`](Self::map) refuses an empty region.
-    pub fn is_empty(&self) -> bool {
-        self.mapping.len == 0
     }
 
     /// `len` bytes at `offset`, if all of them lie in the region.
@@ -286,22 +260,41 @@ impl MappedRegion {
     }
 }
 
-fn check_seals(fd: std::os::fd::BorrowedFd<'_>) -> Result<()> {
-    let seals = match rustix::fs::fcntl_get_seals(fd) {
-        Ok(seals) => seals,
-        Err(Errno::INVAL) => {
-            return Err(Error::protocol(
-                "the peer's region is a file that cannot be sealed",
-            ));
+/// Checks that the peer's `fd` is a memfd of `len` bytes with `required` seals. `what` names it.
+///
+/// # Errors
+///
+/// `Protocol` if it is not.
+pub(crate) fn examine(fd: &OwnedFd, len: u64, required: SealFlags, what: &str) -> Result<Stat> {
+    let failed = |errno| Error::os(format_args!("cannot examine the peer's {what}"), errno);
+    let stat = rustix::fs::fstat(fd).map_err(failed)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        let text = format!("the peer's {what} is not a file in memory");
+        return Err(Error::protocol(text));
+    }
+    ensure_sealed(fd, required, what)?;
+    // Read after the check of the seals, which keep the size and the pages from changing.
+    let stat = rustix::fs::fstat(fd).map_err(failed)?;
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    if size != len || size == 0 || size > MAX_REGION_BYTES {
+        return Err(Error::protocol(format!(
+            "the peer announced a {what} of {len} bytes and sent one of {size}"
+        )));
+    }
+    Ok(stat)
+}
+
+fn ensure_sealed(fd: &OwnedFd, required: SealFlags, what: &str) -> Result<()> {
+    let seals = rustix::fs::fcntl_get_seals(fd).map_err(|errno| match errno {
+        Errno::INVAL => {
+            Error::protocol(format!("the peer's {what} is a file that cannot be sealed"))
         }
-        Err(errno) => {
-            return Err(Error::os(
-                "cannot read the seals of the peer's region",
-                errno,
-            ));
-        }
-    };
-    let missing = SEALS.difference(seals);
+        _ => Error::os(
+            format_args!("cannot read the seals of the peer's {what}"),
+            errno,
+        ),
+    })?;
+    let missing = required.difference(seals);
     // WRITE implies FUTURE_WRITE.
     let missing = if seals.contains(SealFlags::WRITE) {
         missing.difference(SealFlags::FUTURE_WRITE)
@@ -313,7 +306,7 @@ fn check_seals(fd: std::os::fd::BorrowedFd<'_>) -> Result<()> {
     }
     let names: Vec<&str> = missing.iter_names().map(|(name, _)| name).collect();
     Err(Error::protocol(format!(
-        "the peer's region lacks the seals {}",
+        "the peer's {what} lacks the seals {}",
         names.join(", ")
     )))
 }

@@ -30,13 +30,13 @@ static DEVICES: Mutex<Vec<Arc<Device>>> = Mutex::new(Vec::new());
 /// A GPU and its primary context. The CUDA runtime uses the same context, so that pointers of the
 /// host program are valid here.
 pub struct Device {
-    driver: &'static Driver,
+    pub(super) driver: &'static Driver,
     ordinal: i32,
     raw: CUdevice,
     uuid: [u8; UUID_BYTES],
-    context: CUcontext,
+    pub(super) context: CUcontext,
     /// The driver's id of the context. A reset of the device keeps `context` and changes the id.
-    id: u64,
+    pub(super) id: u64,
     /// The host program has reset the device: its resources are gone, and no call of the driver may
     /// name them.
     lost: AtomicBool,
@@ -119,7 +119,7 @@ impl Device {
         queried.inspect_err(|_| {
             // SAFETY: the context was retained above, and nobody else has it yet.
             let outcome = unsafe { driver.cuDevicePrimaryCtxRelease_v2(device) };
-            log_drop_error(outcome.map_err(Error::from), "a CUDA context");
+            log_drop_error(outcome, "a CUDA context");
         })?;
         Ok(Self {
             driver,
@@ -158,26 +158,12 @@ impl Device {
         self.exports_fds
     }
 
-    /// The driver.
-    pub(super) fn driver(&self) -> &'static Driver {
-        self.driver
-    }
-
-    pub(super) fn context(&self) -> CUcontext {
-        self.context
-    }
-
     /// The location of its memory, for the functions of virtual memory management.
     pub(super) fn location(&self) -> CUmemLocation {
         CUmemLocation {
             type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
             id: self.ordinal,
         }
-    }
-
-    /// The driver's id of the context, which a reset changes.
-    pub(super) fn id(&self) -> u64 {
-        self.id
     }
 
     /// True if a reset of the device is known. Does not call the driver.

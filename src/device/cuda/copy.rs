@@ -22,7 +22,7 @@ impl Stream {
             return Ok(());
         }
         let _current = self.device().enter()?;
-        let driver = self.device().driver();
+        let driver = self.device().driver;
         // SAFETY: the caller promises the memory, and the stream is live.
         Ok(unsafe { driver.cuMemcpyAsync(target, source, len, self.raw()) }?)
     }
@@ -46,18 +46,11 @@ impl Stream {
             return Ok(());
         }
         let _current = self.device().enter()?;
-        let driver = self.device().driver();
+        let driver = self.device().driver;
         // SAFETY: the caller promises the memory. Contexts of devices are never released, and the
         // stream is live.
         Ok(unsafe {
-            driver.cuMemcpyPeerAsync(
-                target,
-                to.context(),
-                source,
-                from.context(),
-                len,
-                self.raw(),
-            )
+            driver.cuMemcpyPeerAsync(target, to.context, source, from.context, len, self.raw())
         }?)
     }
 
@@ -75,7 +68,7 @@ impl Stream {
             return Ok(());
         }
         let _current = self.device().enter()?;
-        let driver = self.device().driver();
+        let driver = self.device().driver;
         // SAFETY: the caller promises the memory, and the stream is live.
         Ok(unsafe { driver.cuMemsetD8Async(target, byte, len, self.raw()) }?)
     }

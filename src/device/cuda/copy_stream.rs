@@ -14,12 +14,8 @@ use crate::error::{Error, Result};
 /// Pinned memory, and the event after the work that uses it.
 type PinnedSlot = (Event, PinnedMemory);
 
-/// Memory that enqueued work reads.
-#[derive(Debug)]
-enum WorkSource {
-    Pinned(#[expect(dead_code, reason = "held for its drop")] PinnedMemory),
-    Other(#[expect(dead_code, reason = "held for its drop")] Arc<dyn Any + Send + Sync>),
-}
+/// Memory that enqueued work reads, held for its drop.
+type WorkSource = Arc<dyn Any + Send + Sync>;
 
 /// A stream of a GPU, and the memory that its work still uses.
 #[derive(Debug)]
@@ -76,14 +72,14 @@ impl CopyStream {
     }
 
     /// Keeps `source` until the work enqueued so far is done.
-    pub(crate) fn hold(&mut self, source: Arc<dyn Any + Send + Sync>) -> Result<()> {
+    pub(crate) fn hold(&mut self, source: WorkSource) -> Result<()> {
         let event = Event::new(self.device())
             .and_then(|event| event.record(&self.stream).map(|()| event))
             .inspect_err(|_| {
                 // Before `source` is dropped. After an error the device does no more work.
                 let _: Result<()> = self.stream.synchronize();
             })?;
-        self.sources.push((event, WorkSource::Other(source)));
+        self.sources.push((event, source));
         Ok(())
     }
 
@@ -99,7 +95,7 @@ impl CopyStream {
         // SAFETY: the caller promises the buffers; `array_memory` has the length of the list.
         match unsafe { self.send(list, array_memory.address(), &mut slots) } {
             Ok(()) => {
-                let pinned = |(event, memory)| (event, WorkSource::Pinned(memory));
+                let pinned = |(event, memory)| (event, Arc::new(memory) as _);
                 self.sources.extend(slots.into_iter().flatten().map(pinned));
                 Ok(array_memory)
             }

@@ -2,7 +2,6 @@
 //! producer, in the consumer, or in another process.
 
 use std::ffi::{c_char, c_void};
-use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{CUevent, CUipcEventHandle};
@@ -22,6 +21,7 @@ const INTERPROCESS: u32 = 4;
 pub const HANDLE_BYTES: usize = 64;
 
 /// A point in a stream's work.
+#[derive(Debug)]
 pub struct Event {
     device: Arc<Device>,
     raw: CUevent,
@@ -33,12 +33,6 @@ unsafe impl Send for Event {}
 // SAFETY: several threads may call the driver's functions with this handle at once, under the
 // context of `device`, which every method enters.
 unsafe impl Sync for Event {}
-
-impl fmt::Debug for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Event({:?}, {:?})", self.device, self.raw)
-    }
-}
 
 impl Event {
     /// True for an event of this device; false after a reset, which makes a new `Device`.
@@ -68,7 +62,7 @@ impl Event {
         let _current = device.enter()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: `raw` is writable, and the device's context is current.
-        unsafe { device.driver().cuEventCreate(&raw mut raw, flags) }?;
+        unsafe { device.driver.cuEventCreate(&raw mut raw, flags) }?;
         Ok(Self {
             device: Arc::clone(device),
             raw,
@@ -91,7 +85,7 @@ impl Event {
         };
         // SAFETY: `raw` is writable and the device's context is current. The driver checks the
         // handle.
-        unsafe { device.driver().cuIpcOpenEventHandle(&raw mut raw, handle) }
+        unsafe { device.driver.cuIpcOpenEventHandle(&raw mut raw, handle) }
             .map_err(|failure| failure.to_open("event", device.ordinal()))?;
         Ok(Self {
             device: Arc::clone(device),
@@ -113,7 +107,7 @@ impl Event {
         // SAFETY: `handle` is writable; this value owns the event, which is live.
         unsafe {
             self.device
-                .driver()
+                .driver
                 .cuIpcGetEventHandle(&raw mut handle, self.raw)
         }?;
         Ok(handle.reserved.map(|char| char.to_ne_bytes()[0]))
@@ -132,7 +126,7 @@ impl Event {
     pub fn record(&self, stream: &Stream) -> Result<()> {
         let _current = self.device.enter()?;
         // SAFETY: both handles are live, and the driver checks that they belong together.
-        Ok(unsafe { self.device.driver().cuEventRecord(self.raw, stream.raw()) }?)
+        Ok(unsafe { self.device.driver.cuEventRecord(self.raw, stream.raw()) }?)
     }
 
     /// True if the event has happened.
@@ -143,7 +137,7 @@ impl Event {
     pub fn is_ready(&self) -> Result<bool> {
         let _current = self.device.enter()?;
         // SAFETY: this value owns the event, which is live.
-        ready(unsafe { self.device.driver().cuEventQuery(self.raw) })
+        ready(unsafe { self.device.driver.cuEventQuery(self.raw) })
     }
 
     /// Waits on this thread until the event has happened. The thread sleeps.
@@ -154,7 +148,7 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         let _current = self.device.enter()?;
         // SAFETY: this value owns the event, which is live.
-        Ok(unsafe { self.device.driver().cuEventSynchronize(self.raw) }?)
+        Ok(unsafe { self.device.driver.cuEventSynchronize(self.raw) }?)
     }
 }
 
@@ -163,30 +157,16 @@ impl Drop for Event {
         let outcome = self.device.enter_to_drop().and_then(|_current| {
             // SAFETY: this value owns the event and ends here. The driver keeps the event's state
             // for the streams that wait for it.
-            Ok(unsafe { self.device.driver().cuEventDestroy_v2(self.raw) }?)
+            Ok(unsafe { self.device.driver.cuEventDestroy_v2(self.raw) }?)
         });
         log_drop_error(outcome, "a CUDA event");
     }
 }
 
-/// The `sync_event` of an array of this process: an [`Event`], and the slot with its handle that
-/// the pointer leads to. The array's private data owns it, and the array's release drops it.
+/// The `sync_event` of an array of this process: an [`Event`] on the heap, so that the address of
+/// its handle is stable. The array's private data owns it, and the array's release drops it.
 #[derive(Debug)]
-pub struct SyncEvent {
-    event: Arc<Event>,
-    /// On the heap, so that the address is stable.
-    handle: Box<EventSlot>,
-}
-
-#[derive(Debug)]
-struct EventSlot(
-    #[expect(dead_code, reason = "read through the pointer that is given out")] CUevent,
-);
-
-// SAFETY: the slot holds the handle of an event, which is `Send`.
-unsafe impl Send for EventSlot {}
-// SAFETY: nobody writes the slot, which holds the handle of an event, which is `Sync`.
-unsafe impl Sync for EventSlot {}
+pub struct SyncEvent(Arc<Event>);
 
 impl SyncEvent {
     /// An event after all work enqueued so far on `stream`.
@@ -197,17 +177,16 @@ impl SyncEvent {
     pub fn record(stream: &Stream) -> Result<Self> {
         let event = Arc::new(Event::new(stream.device())?);
         event.record(stream)?;
-        let handle = Box::new(EventSlot(event.raw()));
-        Ok(Self { event, handle })
+        Ok(Self(event))
     }
 
     /// The value for `ArrowDeviceArray.sync_event`, valid until this value is dropped.
     pub fn pointer(&self) -> *mut c_void {
-        (&raw const *self.handle).cast_mut().cast()
+        (&raw const self.0.raw).cast_mut().cast()
     }
 
     /// The event.
     pub fn event(&self) -> &Arc<Event> {
-        &self.event
+        &self.0
     }
 }

@@ -14,6 +14,7 @@ use crate::device::cuda::failure::{Failure, code};
 use crate::device::cuda::later;
 use crate::device::cuda::memory::{self, export_fd};
 use crate::device::cuda::pointer::Pointer;
+use crate::device::offset_within;
 use crate::error::{Error, Result};
 
 /// An allocation and its handle for another process.
@@ -64,9 +65,10 @@ impl ExportedAllocation {
 /// allocation at the same addresses.
 #[derive(Debug)]
 pub struct Allocation {
-    device: Arc<Device>,
+    pub(crate) device: Arc<Device>,
     base: u64,
-    size: usize,
+    /// In bytes.
+    pub(crate) size: usize,
     kind: ExportKind,
 }
 
@@ -120,21 +122,9 @@ impl Allocation {
         }))
     }
 
-    /// The GPU.
-    pub fn device(&self) -> &Arc<Device> {
-        &self.device
-    }
-
-    /// The size in bytes.
-    pub fn size(&self) -> usize {
-        self.size
-    }
-
     /// The offset of `len` bytes at `address`, if all of them lie in the allocation.
     pub fn offset_of(&self, address: u64, len: usize) -> Option<u64> {
-        let offset = address.checked_sub(self.base)?;
-        let end = usize::try_from(offset).ok()?.checked_add(len)?;
-        (end <= self.size).then_some(offset)
+        offset_within((self.base, self.size), address, len)
     }
 
     /// True if the memory must not be freed while another process has it open, because the handle
@@ -146,7 +136,7 @@ impl Allocation {
     /// The identity.
     pub fn id(&self) -> AllocationId {
         AllocationId {
-            context: self.device.id(),
+            context: self.device.id,
             base: self.base,
             size: self.size,
             handle: match &self.kind {
@@ -181,7 +171,7 @@ impl Drop for Allocation {
             // If the owner has freed the memory, the release of the handle frees its pages.
             later::free(&self.device, "a handle of a GPU's memory", move |device| {
                 // SAFETY: `of` retained the handle, and only this call releases it.
-                Ok(unsafe { device.driver().cuMemRelease(handle) }?)
+                Ok(unsafe { device.driver.cuMemRelease(handle) }?)
             });
         }
     }
@@ -198,7 +188,7 @@ fn allocation_at(device: &Device, address: u64, len: usize) -> Result<Option<Poi
     // SAFETY: both variables are writable; the driver looks the address up and does not access it.
     let ranged = unsafe {
         device
-            .driver()
+            .driver
             .cuMemGetAddressRange_v2(&raw mut base, &raw mut size, address)
     };
     let Some(()) = unless_not_possible(ranged)? else {
@@ -228,7 +218,7 @@ fn unless_not_possible<T>(outcome: Result<T, Failure>) -> Result<Option<T>> {
 
 /// The handle of the allocation at an address, for one release. The caller has entered the device.
 fn retain(device: &Device, base: u64) -> Result<Option<CUmemGenericAllocationHandle>> {
-    let driver = device.driver();
+    let driver = device.driver;
     let mut handle = 0;
     let place = std::ptr::without_provenance_mut(
         usize::try_from(base).map_err(|_| Error::invalid_data("no such address"))?,
@@ -244,7 +234,7 @@ fn legacy_of(device: &Device, base: u64) -> Result<Option<[u8; HANDLE_BYTES]>> {
         reserved: [0; HANDLE_BYTES],
     };
     // SAFETY: `handle` is writable; the driver looks the address up and does not access it.
-    let made = unsafe { device.driver().cuIpcGetMemHandle(&raw mut handle, base) };
+    let made = unsafe { device.driver.cuIpcGetMemHandle(&raw mut handle, base) };
     memory::note_exported(base);
     Ok(unless_not_possible(made)?.map(|()| handle.reserved.map(|char| char.to_ne_bytes()[0])))
 }

@@ -1,7 +1,6 @@
 //! Device memory of other processes, mapped until its last user is gone.
 
 use std::ffi::c_char;
-use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
@@ -27,6 +26,7 @@ const LAZY_PEER_ACCESS: u32 = 1;
 ///
 /// The other process should not write to lent memory, but it can. So no reader may read a value
 /// twice.
+#[derive(Debug)]
 pub struct ImportedMemory {
     device: Arc<Device>,
     address: CUdeviceptr,
@@ -34,20 +34,11 @@ pub struct ImportedMemory {
     kind: ImportKind,
 }
 
+#[derive(Debug)]
 enum ImportKind {
     /// The driver opens a handle only once in each process.
     Legacy([u8; HANDLE_BYTES]),
     Fd(CUmemGenericAllocationHandle),
-}
-
-impl fmt::Debug for ImportedMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "ImportedMemory({:?}, {:#x}, {})",
-            self.device, self.address, self.len
-        )
-    }
 }
 
 /// Memory that is open once in a process: a context, since after a reset a device has another one,
@@ -71,7 +62,7 @@ impl ImportedMemory {
         handle: &[u8; HANDLE_BYTES],
         len: usize,
     ) -> Result<Arc<Self>> {
-        let key = (device.id(), *handle);
+        let key = (device.id, *handle);
         let mapping = OPEN.get(&key, || Self::open_now(device, handle, len))?;
         mapping.ensure(len)?;
         Ok(mapping)
@@ -79,7 +70,7 @@ impl ImportedMemory {
 
     fn open_now(device: &Arc<Device>, handle: &[u8; HANDLE_BYTES], len: usize) -> Result<Self> {
         let _current = device.enter()?;
-        let driver = device.driver();
+        let driver = device.driver;
         let mut address = 0;
         let raw = CUipcMemHandle {
             reserved: handle.map(|byte| c_char::from_ne_bytes([byte])),
@@ -90,7 +81,7 @@ impl ImportedMemory {
         let len = size_at(device, address, len).inspect_err(|_| {
             // SAFETY: opened above, and nobody has used the memory.
             let outcome = unsafe { driver.cuIpcCloseMemHandle(address) };
-            log_drop_error(outcome.map_err(Error::from), "a peer's memory");
+            log_drop_error(outcome, "a peer's memory");
         })?;
         Ok(Self {
             device: Arc::clone(device),
@@ -109,7 +100,7 @@ impl ImportedMemory {
     /// `OutOfMemory`; the driver's errors.
     pub fn map(device: &Arc<Device>, fd: &OwnedFd, len: usize) -> Result<Arc<Self>> {
         let _current = device.enter()?;
-        let driver = device.driver();
+        let driver = device.driver;
         let mut handle = 0;
         let number = usize::try_from(fd.as_raw_fd()).unwrap_or(usize::MAX);
         // The driver takes the descriptor's number in place of a pointer.
@@ -137,7 +128,7 @@ impl ImportedMemory {
         let mapped = map(device, handle, len).map_err(|failure| {
             // SAFETY: the handle was imported above, and no mapping uses it.
             let outcome = unsafe { driver.cuMemRelease(handle) };
-            log_drop_error(outcome.map_err(Error::from), "a peer's memory");
+            log_drop_error(outcome, "a peer's memory");
             refused(failure)
         });
         Ok(Arc::new(Self {
@@ -168,7 +159,7 @@ impl ImportedMemory {
         later::run(move || {
             let outcome = device
                 .enter_to_drop()
-                .and_then(|_current| close(device.driver()));
+                .and_then(|_current| close(device.driver));
             log_drop_error(outcome, "a peer's memory");
             OPEN.closed(&key);
         });
@@ -182,11 +173,6 @@ impl ImportedMemory {
     /// The length of the allocation in bytes.
     pub fn len(&self) -> usize {
         self.len
-    }
-
-    /// Always false: no allocation is empty.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// The device address of `len` bytes at `offset`, if all of them lie in the allocation.
@@ -206,7 +192,7 @@ impl Drop for ImportedMemory {
         let (address, len) = (self.address, self.len);
         match &self.kind {
             ImportKind::Legacy(handle) => {
-                let key = (self.device.id(), *handle);
+                let key = (self.device.id, *handle);
                 self.close_later(key, move |driver| {
                     // SAFETY: the mapping opened the handle, and its users are done.
                     Ok(unsafe { driver.cuIpcCloseMemHandle(address) }?)
@@ -218,7 +204,7 @@ impl Drop for ImportedMemory {
                     // SAFETY: the mapping mapped the memory, and its users are done.
                     let unmapped = unsafe { unmap(device, address, len) };
                     // SAFETY: the mapping imported the handle, and only this call releases it.
-                    let released = unsafe { device.driver().cuMemRelease(handle) };
+                    let released = unsafe { device.driver.cuMemRelease(handle) };
                     Ok(unmapped.and(released)?)
                 });
             }

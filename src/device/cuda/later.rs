@@ -97,8 +97,9 @@ pub(super) fn free(
     });
 }
 
-/// Runs `job` later on another thread.
-pub(super) fn run(job: impl FnOnce() + Send + 'static) {
+/// Runs `job` later on another thread, after all earlier jobs. The job does not call the host
+/// program.
+pub fn run(job: impl FnOnce() + Send + 'static) {
     // A forked child has no driver and nothing to free.
     if Driver::get().is_ok() {
         USED.store(true, Ordering::Release);
@@ -125,21 +126,6 @@ pub fn keep_until(event: Arc<Event>, memory: Box<dyn Send>) {
         _memory: memory,
     });
     state.ensure_thread();
-}
-
-/// Runs `job` on the same thread after all earlier jobs. The job is short and does not call the
-/// host program. Returns the job if the queue is empty; the caller then runs it.
-pub fn after<J: FnOnce() + Send + 'static>(job: J) -> Result<(), J> {
-    let Some(mut state) = state() else {
-        return Err(job);
-    };
-    if state.jobs.is_empty() && state.running.is_none() {
-        return Err(job);
-    }
-    let number = state.take_number();
-    state.jobs.push_back((number, Box::new(job)));
-    state.ensure_thread();
-    Ok(())
 }
 
 /// Waits until the driver has got back all memory that was freed so far, at most for `patience`.

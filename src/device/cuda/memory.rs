@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::fmt;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,16 +44,12 @@ pub enum Purpose {
 #[derive(Debug)]
 pub struct Block {
     address: CUdeviceptr,
-    len: usize,
+    pub(super) len: usize,
     /// The exportable allocation that is mapped at `address`; `None` for plain memory.
     handle: Option<CUmemGenericAllocationHandle>,
 }
 
 impl Block {
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
     pub(super) fn is_exportable(&self) -> bool {
         self.handle.is_some()
     }
@@ -63,7 +58,7 @@ impl Block {
     fn plain(device: &Device, len: usize) -> Result<Self, Failure> {
         let mut address = 0;
         // SAFETY: `address` is writable, and the device's context is current.
-        unsafe { device.driver().cuMemAlloc_v2(&raw mut address, len) }?;
+        unsafe { device.driver.cuMemAlloc_v2(&raw mut address, len) }?;
         Ok(Self {
             address,
             len,
@@ -73,7 +68,7 @@ impl Block {
 
     /// `len` is a multiple of the device's unit. The caller has entered the device.
     fn exportable(device: &Device, len: usize) -> Result<Self, Failure> {
-        let driver = device.driver();
+        let driver = device.driver;
         let properties = properties(device);
         let mut handle = 0;
         // SAFETY: `handle` is writable and `properties` a whole struct.
@@ -81,7 +76,7 @@ impl Block {
         let mapped = map(device, handle, len).inspect_err(|_| {
             // SAFETY: the handle was made above, and no mapping uses it.
             let outcome = unsafe { driver.cuMemRelease(handle) };
-            log_drop_error(outcome.map_err(Error::from), "memory of a GPU");
+            log_drop_error(outcome, "memory of a GPU");
         });
         Ok(Self {
             address: mapped?,
@@ -92,7 +87,7 @@ impl Block {
 
     /// Returns the memory to the driver. The caller has entered the device.
     fn free(self, device: &Device) -> Result<()> {
-        let driver = device.driver();
+        let driver = device.driver;
         Ok(match self.handle {
             // SAFETY: the block owns the memory, and its users are done.
             None => unsafe { driver.cuMemFree_v2(self.address) },
@@ -141,14 +136,14 @@ pub(super) fn map(
     handle: CUmemGenericAllocationHandle,
     len: usize,
 ) -> Result<CUdeviceptr, Failure> {
-    let driver = device.driver();
+    let driver = device.driver;
     let mut address = 0;
     // SAFETY: `address` is writable; the driver chooses the addresses.
     unsafe { driver.cuMemAddressReserve(&raw mut address, len, 0, 0, 0) }?;
     let free = || {
         // SAFETY: reserved above, and no mapping is left in the range.
         let outcome = unsafe { driver.cuMemAddressFree(address, len) };
-        log_drop_error(outcome.map_err(Error::from), "addresses of a GPU");
+        log_drop_error(outcome, "addresses of a GPU");
     };
     // SAFETY: the addresses are reserved and empty; the driver checks the handle and the length.
     unsafe { driver.cuMemMap(address, len, 0, handle, 0) }.inspect_err(|_| free())?;
@@ -161,7 +156,7 @@ pub(super) fn map(
     allowed.inspect_err(|_| {
         // SAFETY: the mapping was made above.
         let outcome = unsafe { driver.cuMemUnmap(address, len) };
-        log_drop_error(outcome.map_err(Error::from), "a mapping of a GPU");
+        log_drop_error(outcome, "a mapping of a GPU");
         free();
     })?;
     Ok(address)
@@ -177,7 +172,7 @@ pub(super) unsafe fn unmap(
     address: CUdeviceptr,
     len: usize,
 ) -> Result<(), Failure> {
-    let driver = device.driver();
+    let driver = device.driver;
     // SAFETY: the caller promises a whole mapping without users.
     let unmapped = unsafe { driver.cuMemUnmap(address, len) };
     // SAFETY: the addresses were reserved for this mapping only.
@@ -200,24 +195,13 @@ pub(super) fn note_exported(base: CUdeviceptr) {
 ///
 /// No work may use the memory when it is dropped, because others may get it at once. The owner of
 /// enqueued work takes care of that.
+#[derive(Debug)]
 pub struct DeviceMemory {
     device: Arc<Device>,
     /// `None` only during the drop.
     block: Option<Block>,
     /// True if a peer may have the memory mapped for ever: it is not recycled for other data.
     exported: Arc<AtomicBool>,
-}
-
-impl fmt::Debug for DeviceMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "DeviceMemory({:?}, {:#x}, {})",
-            self.device,
-            self.address(),
-            self.len()
-        )
-    }
 }
 
 impl DeviceMemory {
@@ -244,25 +228,15 @@ impl DeviceMemory {
         let block = match kept.flatten() {
             Some(block) => block,
             None => {
-                let _current = device.enter()?;
-                let make = if lend {
-                    Block::exportable
-                } else {
-                    Block::plain
+                let make = match purpose {
+                    Purpose::Own => Block::plain,
+                    Purpose::Lend => Block::exportable,
                 };
-                let made = match make(device, len) {
-                    Err(Failure {
-                        code: code::OUT_OF_MEMORY,
-                        ..
-                    }) => {
-                        device.trim()?;
-                        make(device, len)
-                    }
-                    made => made,
-                };
-                made.map_err(|failure| {
-                    let doing = format!("allocating {len} bytes on GPU {}", device.ordinal());
-                    Error::from(failure).context(doing)
+                device.make(|| make(device, len)).map_err(|error| {
+                    error.context(format!(
+                        "allocating {len} bytes on GPU {}",
+                        device.ordinal()
+                    ))
                 })?
             }
         };
@@ -291,7 +265,7 @@ impl DeviceMemory {
         // SAFETY: `unit` is writable and `properties` a whole struct; 0 requests the minimum.
         unsafe {
             device
-                .driver()
+                .driver
                 .cuMemGetAllocationGranularity(&raw mut unit, &raw const properties, 0)
         }?;
         Ok(unit.max(1))
@@ -309,12 +283,7 @@ impl DeviceMemory {
 
     /// Length in bytes, at least the requested length.
     pub fn len(&self) -> usize {
-        self.block.as_ref().map_or(0, Block::len)
-    }
-
-    /// Always false.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.block.as_ref().map_or(0, |block| block.len)
     }
 
     /// A file descriptor for another process, which maps the whole memory by it. The memory is not
@@ -376,7 +345,7 @@ pub(super) unsafe fn export_fd(
     // SAFETY: for this handle type the driver writes an int; the caller promises the allocation.
     unsafe {
         device
-            .driver()
+            .driver
             .cuMemExportToShareableHandle(target, handle, POSIX_FD, 0)
     }?;
     // SAFETY: the call succeeded, so `fd` is a new descriptor that this value owns.
@@ -384,6 +353,19 @@ pub(super) unsafe fn export_fd(
 }
 
 impl Device {
+    /// Makes memory, at the second try after the recycled memory was freed.
+    pub(super) fn make<B>(self: &Arc<Self>, make: impl Fn() -> Result<B, Failure>) -> Result<B> {
+        let _current = self.enter()?;
+        match make() {
+            Err(Failure {
+                code: code::OUT_OF_MEMORY,
+                ..
+            }) => self.trim()?,
+            made => return Ok(made?),
+        }
+        Ok(make()?)
+    }
+
     /// Returns blocks to the driver later, on another thread.
     pub(super) fn free<B: KeepFor>(
         self: &Arc<Self>,

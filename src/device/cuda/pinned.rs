@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use crate::device::cuda::driver::Driver;
 use crate::device::cuda::failure::{Failure, code};
 use crate::device::cuda::later;
 use crate::device::cuda::stream::log_drop_error;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`: every device can copy and access it.
 const PORTABLE_MAPPED: u32 = 1 | 2;
@@ -31,23 +30,19 @@ static REGISTERED: RwLock<BTreeMap<usize, usize>> = RwLock::new(BTreeMap::new())
 #[derive(Debug)]
 pub struct PinnedBlock {
     data: NonNull<u8>,
-    len: usize,
+    pub(super) len: usize,
 }
 
 // SAFETY: a block is the only owner of its memory and is not tied to a thread.
 unsafe impl Send for PinnedBlock {}
 
 impl PinnedBlock {
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
     fn new(device: &Device, len: usize) -> Result<Self, Failure> {
         let mut data = std::ptr::null_mut();
         // SAFETY: `data` is writable, and the device's context is current.
         unsafe {
             device
-                .driver()
+                .driver
                 .cuMemHostAlloc(&raw mut data, len, PORTABLE_MAPPED)
         }?;
         let data = NonNull::new(data.cast::<u8>()).ok_or(Failure {
@@ -62,7 +57,7 @@ impl PinnedBlock {
 
     pub(super) fn free(self, device: &Device) -> Result<()> {
         // SAFETY: the block owns the memory, and its users are done.
-        Ok(unsafe { device.driver().cuMemFreeHost(self.data.as_ptr().cast()) }?)
+        Ok(unsafe { device.driver.cuMemFreeHost(self.data.as_ptr().cast()) }?)
     }
 }
 
@@ -70,6 +65,7 @@ impl PinnedBlock {
 /// access it at the same address. Always initialised.
 ///
 /// As for [`DeviceMemory`](super::DeviceMemory), no work may use it when it is dropped.
+#[derive(Debug)]
 pub struct PinnedMemory {
     device: Arc<Device>,
     /// `None` only during the drop.
@@ -78,12 +74,6 @@ pub struct PinnedMemory {
 
 // SAFETY: shared access only reads, and returns the address.
 unsafe impl Sync for PinnedMemory {}
-
-impl fmt::Debug for PinnedMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PinnedMemory({:#x}, {})", self.address(), self.len())
-    }
-}
 
 impl PinnedMemory {
     /// At least `len` bytes, initialised but with undefined content.
@@ -98,22 +88,9 @@ impl PinnedMemory {
         let kept = device.kept.lock().pinned.take(len, len.saturating_mul(2));
         let block = match kept {
             Some(block) => block,
-            None => {
-                let _current = device.enter()?;
-                let made = match PinnedBlock::new(device, len.next_multiple_of(4096)) {
-                    Err(Failure {
-                        code: code::OUT_OF_MEMORY,
-                        ..
-                    }) => {
-                        device.trim()?;
-                        PinnedBlock::new(device, len)
-                    }
-                    made => made,
-                };
-                made.map_err(|failure| {
-                    Error::from(failure).context(format!("pinning {len} bytes of host memory"))
-                })?
-            }
+            None => device
+                .make(|| PinnedBlock::new(device, len.next_multiple_of(4096)))
+                .map_err(|error| error.context(format!("pinning {len} bytes of host memory")))?,
         };
         Ok(Self {
             device: Arc::clone(device),
@@ -134,12 +111,7 @@ impl PinnedMemory {
 
     /// Length in bytes.
     pub fn len(&self) -> usize {
-        self.block.as_ref().map_or(0, PinnedBlock::len)
-    }
-
-    /// Always false.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.block.as_ref().map_or(0, |block| block.len)
     }
 
     /// The bytes.
@@ -166,17 +138,12 @@ impl PinnedMemory {
 }
 
 /// Registers host memory of another owner, so that devices copy at full speed.
+#[derive(Debug)]
 pub struct Registered {
     device: Arc<Device>,
     address: usize,
     /// Keeps the memory mapped until the driver has unregistered it.
     memory: Arc<dyn Any + Send + Sync>,
-}
-
-impl fmt::Debug for Registered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Registered({:?}, {:#x})", self.device, self.address)
-    }
 }
 
 /// The access of devices to registered memory.
@@ -215,7 +182,7 @@ impl Registered {
         // SAFETY: the caller promises the memory, and the device's context is current.
         unsafe {
             device
-                .driver()
+                .driver
                 .cuMemHostRegister_v2(address.as_ptr().cast(), len, flags)
         }?;
         let address = address.as_ptr() as usize;
@@ -251,7 +218,7 @@ impl Drop for Registered {
                 let address = std::ptr::without_provenance_mut(address);
                 // SAFETY: the dropped value registered the address. As its maker promised, no work
                 // uses the memory any more. `memory` keeps it mapped.
-                Ok(unsafe { device.driver().cuMemHostUnregister(address) }?)
+                Ok(unsafe { device.driver.cuMemHostUnregister(address) }?)
             });
             log_drop_error(outcome, "pinned pages of the host");
             drop(memory);

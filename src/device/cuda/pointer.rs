@@ -2,27 +2,20 @@
 
 use std::ffi::c_void;
 
-use crate::device::DeviceKind;
 use crate::device::cuda::context::Device;
 use crate::device::cuda::memory::POSIX_FD;
+use crate::device::{DeviceKind, offset_within};
 use crate::error::{Error, Result};
 
 /// `CU_MEMORYTYPE_HOST` and `CU_MEMORYTYPE_DEVICE`; 0 is memory that the driver does not know.
 const HOST: u32 = 1;
 const DEVICE: u32 = 2;
 
-/// Attributes of a pointer, with their numbers in `CUpointer_attribute`.
-mod attribute {
-    pub(super) const CONTEXT: i32 = 1;
-    pub(super) const MEMORY_TYPE: i32 = 2;
-    pub(super) const IS_MANAGED: i32 = 8;
-    pub(super) const DEVICE_ORDINAL: i32 = 9;
-    pub(super) const IS_LEGACY_IPC_CAPABLE: i32 = 10;
-    pub(super) const RANGE_START: i32 = 11;
-    pub(super) const RANGE_SIZE: i32 = 12;
-    pub(super) const ALLOWED_HANDLE_TYPES: i32 = 14;
-    pub(super) const POOL: i32 = 17;
-}
+/// The attributes of one query, by their numbers in `CUpointer_attribute`: `CONTEXT`,
+/// `MEMORY_TYPE`, `IS_MANAGED`, `DEVICE_ORDINAL`, `IS_LEGACY_GPU_IPC_CAPABLE`, `RANGE_START_ADDR`,
+/// `RANGE_SIZE`, `ALLOWED_HANDLE_TYPES`, `MEMPOOL_HANDLE`.
+const ATTRIBUTES: [i32; COUNT as usize] = [1, 2, 8, 9, 10, 11, 12, 14, 17];
+const COUNT: u32 = 9;
 
 /// A description of memory that the driver knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,29 +42,15 @@ pub struct Pointer {
 }
 
 impl Pointer {
-    /// The number of attributes of one query.
-    const ATTRIBUTES: u32 = 9;
-
     /// Describes the memory at `address`; `None` for memory that the driver does not know.
     ///
     /// # Errors
     ///
     /// The driver's error; as [`Device::enter`].
     pub fn at(device: &Device, address: u64) -> Result<Option<Self>> {
-        let attributes = [
-            attribute::CONTEXT,
-            attribute::MEMORY_TYPE,
-            attribute::IS_MANAGED,
-            attribute::DEVICE_ORDINAL,
-            attribute::IS_LEGACY_IPC_CAPABLE,
-            attribute::RANGE_START,
-            attribute::RANGE_SIZE,
-            attribute::ALLOWED_HANDLE_TYPES,
-            attribute::POOL,
-        ];
         // The longest attribute has 8 bytes. Shorter values fill the lowest bytes first.
-        let mut answers = [0_u64; Self::ATTRIBUTES as usize];
-        let mut values = [std::ptr::null_mut::<c_void>(); Self::ATTRIBUTES as usize];
+        let mut answers = [0_u64; COUNT as usize];
+        let mut values = [std::ptr::null_mut::<c_void>(); COUNT as usize];
         for (value, answer) in values.iter_mut().zip(&mut answers) {
             *value = std::ptr::from_mut(answer).cast();
         }
@@ -79,9 +58,9 @@ impl Pointer {
         // SAFETY: both lists have this many entries. Each value has 8 bytes that live during the
         // call, and no attribute is longer. The driver looks `address` up and does not access it.
         unsafe {
-            device.driver().cuPointerGetAttributes(
-                Self::ATTRIBUTES,
-                attributes.as_ptr(),
+            device.driver.cuPointerGetAttributes(
+                COUNT,
+                ATTRIBUTES.as_ptr(),
                 values.as_mut_ptr(),
                 address,
             )
@@ -117,7 +96,7 @@ impl Pointer {
             foreign_context: kind == DeviceKind::CUDA
                 && ordinal == device.ordinal()
                 && context != 0
-                && context != device.context() as u64,
+                && context != device.context as u64,
         }))
     }
 
@@ -173,10 +152,6 @@ impl Pointer {
 
     /// True if all `len` bytes at `address` lie in the allocation.
     pub fn contains(&self, address: u64, len: usize) -> bool {
-        address
-            .checked_sub(self.base)
-            .and_then(|offset| usize::try_from(offset).ok())
-            .and_then(|offset| offset.checked_add(len))
-            .is_some_and(|end| end <= self.size)
+        offset_within((self.base, self.size), address, len).is_some()
     }
 }

@@ -28,7 +28,7 @@ pub(super) trait KeepFor: Send + 'static {
 
 impl KeepFor for Block {
     fn len(&self) -> usize {
-        Self::len(self)
+        self.len
     }
     const WHAT: &str = "memory of a GPU";
     const MOST: usize = MOST_DEVICE_BYTES;
@@ -36,7 +36,7 @@ impl KeepFor for Block {
 
 impl KeepFor for PinnedBlock {
     fn len(&self) -> usize {
-        Self::len(self)
+        self.len
     }
     const WHAT: &str = "pinned memory";
     const MOST: usize = MOST_PINNED_BYTES;

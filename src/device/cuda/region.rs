@@ -9,6 +9,7 @@ use crate::device::cuda::context::Device;
 use crate::device::cuda::memory::{DeviceMemory, Purpose};
 use crate::device::lendable::Lendable;
 use crate::device::memfd::FileCharge;
+use crate::device::offset_within;
 use crate::error::{Error, Result};
 
 /// A region of GPU memory: one exportable allocation and its blocks.
@@ -69,16 +70,9 @@ impl CudaRegion {
         self.memory.len()
     }
 
-    /// Always false.
-    pub fn is_empty(&self) -> bool {
-        self.memory.is_empty()
-    }
-
     /// The offset of `len` bytes at `address`, if all of them lie in the region.
     pub fn offset_of(&self, address: u64, len: usize) -> Option<u64> {
-        let offset = address.checked_sub(self.base())?;
-        let end = usize::try_from(offset).ok()?.checked_add(len)?;
-        (end <= self.len()).then_some(offset)
+        offset_within((self.base(), self.len()), address, len)
     }
 }
 

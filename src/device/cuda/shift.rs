@@ -103,11 +103,6 @@ impl Shifted {
     pub fn len(&self) -> usize {
         self.memory.len()
     }
-
-    /// Always false.
-    pub fn is_empty(&self) -> bool {
-        self.memory.is_empty()
-    }
 }
 
 impl Drop for Shifted {

@@ -1,7 +1,6 @@
 //! Streams: work of this process in order, parallel to the work of other streams.
 
 use std::ffi::c_void;
-use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{CUevent, CUstream};
@@ -17,6 +16,7 @@ use crate::error::{Error, Result};
 const NON_BLOCKING: u32 = 1;
 
 /// A stream executes its work in order.
+#[derive(Debug)]
 pub struct Stream {
     device: Arc<Device>,
     raw: CUstream,
@@ -31,12 +31,6 @@ unsafe impl Send for Stream {}
 // context of `device`, which every method enters.
 unsafe impl Sync for Stream {}
 
-impl fmt::Debug for Stream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Stream({:?}, {:?})", self.device, self.raw)
-    }
-}
-
 impl Stream {
     /// A new stream of `device`.
     ///
@@ -47,7 +41,7 @@ impl Stream {
         let _current = device.enter()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: `raw` is writable, and the device's context is current.
-        unsafe { device.driver().cuStreamCreate(&raw mut raw, NON_BLOCKING) }?;
+        unsafe { device.driver.cuStreamCreate(&raw mut raw, NON_BLOCKING) }?;
         Ok(Self {
             device: Arc::clone(device),
             raw,
@@ -108,7 +102,7 @@ impl Stream {
     unsafe fn wait_raw(&self, event: CUevent) -> Result<()> {
         let _current = self.device.enter()?;
         // SAFETY: this value owns the live stream; the caller promises a live event.
-        Ok(unsafe { self.device.driver().cuStreamWaitEvent(self.raw, event, 0) }?)
+        Ok(unsafe { self.device.driver.cuStreamWaitEvent(self.raw, event, 0) }?)
     }
 
     /// Waits on this thread until all work of this stream is done. Other streams go on.
@@ -119,7 +113,7 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         let _current = self.device.enter()?;
         // SAFETY: this value owns the live stream.
-        Ok(unsafe { self.device.driver().cuStreamSynchronize(self.raw) }?)
+        Ok(unsafe { self.device.driver.cuStreamSynchronize(self.raw) }?)
     }
 
     /// Sleeps until all work of this stream is done. Afterwards others may use the work's memory,
@@ -149,7 +143,7 @@ impl Stream {
     pub fn is_idle(&self) -> Result<bool> {
         let _current = self.device.enter()?;
         // SAFETY: this value owns the live stream.
-        ready(unsafe { self.device.driver().cuStreamQuery(self.raw) })
+        ready(unsafe { self.device.driver.cuStreamQuery(self.raw) })
     }
 }
 
@@ -158,7 +152,7 @@ impl Drop for Stream {
         let outcome = self.device.enter_to_drop().and_then(|_current| {
             // SAFETY: this value owns the stream and ends here. The driver finishes the stream's
             // work, and the owners of the work's memory hold it until then.
-            Ok(unsafe { self.device.driver().cuStreamDestroy_v2(self.raw) }?)
+            Ok(unsafe { self.device.driver.cuStreamDestroy_v2(self.raw) }?)
         });
         log_drop_error(outcome, "a CUDA stream");
     }
@@ -178,8 +172,8 @@ pub(super) fn ready(outcome: Result<(), Failure>) -> Result<bool> {
 
 /// Logs an error in a drop. Any call of the driver may report an error of earlier work, and nothing
 /// is left to free in a context that is gone.
-pub(super) fn log_drop_error(outcome: Result<(), Error>, what: &str) {
-    if let Err(error) = outcome {
+pub(super) fn log_drop_error(outcome: Result<(), impl Into<Error>>, what: &str) {
+    if let Err(error) = outcome.map_err(Into::into) {
         tracing::debug!("giving back {what}: {error}");
     }
 }

@@ -12,14 +12,11 @@ impl EndLink {
     pub fn forget_when_unmapped(self: &Arc<Self>, ids: Vec<u16>) {
         for id in ids {
             let weak = Arc::downgrade(self);
-            let forget = move || {
+            later::run(move || {
                 if let Some(link) = weak.upgrade() {
                     link.forget(id);
                 }
-            };
-            if later::after(forget).is_err() {
-                self.forget(id);
-            }
+            });
         }
     }
 

@@ -376,19 +376,17 @@ impl Connection for ShmConnection {
 
 impl Drop for ShmConnection {
     fn drop(&mut self) {
+        if self.regions.clear() == Unmapped::Now {
+            self.close(None);
+            return;
+        }
         // The end of the connection comes after the unmapping: from the end on, the server counts
         // the lent memory as closed, although this process lives on.
-        if self.regions.clear() == Unmapped::Later {
-            let socket = Arc::clone(&self.socket);
-            // A close is not enough: a forked child may have the socket too.
-            let end = move || {
-                let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
-            };
-            if later::after(end).is_ok() {
-                self.pool.abandon();
-                return;
-            }
-        }
-        self.close(None);
+        let socket = Arc::clone(&self.socket);
+        // A close is not enough: a forked child may have the socket too.
+        later::run(move || {
+            let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
+        });
+        self.pool.abandon();
     }
 }

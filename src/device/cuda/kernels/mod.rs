@@ -56,7 +56,7 @@ unsafe impl Sync for Kernels {}
 impl Kernels {
     fn of(device: &Device) -> Result<&Self> {
         device.kernels.get_or_try_init(|| {
-            let driver = device.driver();
+            let driver = device.driver;
             let mut module = std::ptr::null_mut();
             let image: *const c_void = IMAGE.as_ptr().cast();
             // SAFETY: `module` is writable, `image` is PTX with a final NUL, and the device's
@@ -81,7 +81,7 @@ impl Kernels {
             found().inspect_err(|_: &Error| {
                 // SAFETY: the module was loaded above, and none of its functions is kept.
                 let outcome = unsafe { driver.cuModuleUnload(module) };
-                super::stream::log_drop_error(outcome.map_err(Error::from), "a CUDA module");
+                super::stream::log_drop_error(outcome, "a CUDA module");
             })
         })
     }
@@ -114,10 +114,8 @@ impl Stream {
     /// `tasks` is the address of `count` [`BitTask`]s that the device can read. Until the work is
     /// done, the device can read the source and write the target of each.
     pub(super) unsafe fn shift_bits(&self, tasks: u64, count: usize, longest: usize) -> Result<()> {
-        let _current = self.device().enter()?;
-        let function = Kernels::of(self.device())?.shift_bits;
-        // SAFETY: the caller promises the tasks.
-        unsafe { self.bits(function, tasks, count, longest) }
+        // SAFETY: the caller promises the tasks, which this kernel takes.
+        unsafe { self.bits(|kernels| kernels.shift_bits, tasks, count, longest) }
     }
 
     /// For each task, adds the number of 1 bits to the 8-byte number at its target.
@@ -126,23 +124,22 @@ impl Stream {
     ///
     /// As [`shift_bits`](Self::shift_bits); the targets are on the device and aligned to 8.
     pub(super) unsafe fn count_bits(&self, tasks: u64, count: usize, longest: usize) -> Result<()> {
-        let _current = self.device().enter()?;
-        let function = Kernels::of(self.device())?.count_bits;
-        // SAFETY: the caller promises the tasks.
-        unsafe { self.bits(function, tasks, count, longest) }
+        // SAFETY: the caller promises the tasks, which this kernel takes.
+        unsafe { self.bits(|kernels| kernels.count_bits, tasks, count, longest) }
     }
 
     /// # Safety
     ///
-    /// As [`shift_bits`](Self::shift_bits). `function` takes tasks; its device's context is
-    /// current.
+    /// As [`shift_bits`](Self::shift_bits). The function that `which` gives takes tasks.
     unsafe fn bits(
         &self,
-        function: CUfunction,
+        which: fn(&Kernels) -> CUfunction,
         tasks: u64,
         count: usize,
         longest: usize,
     ) -> Result<()> {
+        let _current = self.device().enter()?;
+        let function = which(Kernels::of(self.device())?);
         let columns = longest.div_ceil(8 * THREADS as usize).clamp(1, MOST_BLOCKS);
         let columns = u32::try_from(columns).unwrap_or(1);
         let mut done = 0;
@@ -150,7 +147,8 @@ impl Stream {
             let rows = (count - done).min(MOST_TASKS);
             let at = tasks + (done * size_of::<BitTask>()) as u64;
             let height = u32::try_from(rows).unwrap_or(1);
-            // SAFETY: the caller promises `count` tasks, which include these `rows`.
+            // SAFETY: the caller promises the function and `count` tasks, which include these
+            // `rows`.
             unsafe { self.launch(function, (columns, height), [at, 0]) }?;
             done += rows;
         }
@@ -175,7 +173,7 @@ impl Stream {
         ];
         // SAFETY: the pointers lead to the parameters; the caller promises the rest.
         let launched = unsafe {
-            self.device().driver().cuLaunchKernel(
+            self.device().driver.cuLaunchKernel(
                 function,
                 columns,
                 rows,

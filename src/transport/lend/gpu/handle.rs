@@ -47,7 +47,7 @@ pub fn of_allocation(allocation: &Allocation) -> Result<Option<ExportedRegion>> 
         ExportHandle::Fd(fd) => (HandleKind::Descriptor, Some(fd)),
         ExportHandle::Legacy(handle) => (HandleKind::Legacy(handle), None),
     });
-    Ok(handle.map(|(kind, fd)| exported(allocation.device(), allocation.size(), kind, fd)))
+    Ok(handle.map(|(kind, fd)| exported(&allocation.device, allocation.size, kind, fd)))
 }
 
 /// Nothing takes the peer's access away.
