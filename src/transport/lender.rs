@@ -127,7 +127,7 @@ pub trait Lender: Send + Sync {
     ///
     /// Of the system or a GPU's driver, where sending the bytes would not help either.
     fn place(
-        &self,
+        self: Arc<Self>,
         buffers: &[BufferRef],
         gpu: Option<OnGpu<'_>>,
         policy: BodyPolicy,

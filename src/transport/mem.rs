@@ -193,11 +193,7 @@ impl MemConnection {
             },
             incoming: Arc::clone(incoming),
             outgoing: Arc::clone(outgoing),
-            pool: Arc::new(RegionPool::new(
-                &options.lending,
-                Box::new(ByDescriptor::default()),
-                None,
-            )),
+            pool: RegionPool::new(&options.lending, Box::new(ByDescriptor::default()), None),
             regions: RegionTable::default(),
             closed: false,
         }

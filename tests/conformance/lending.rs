@@ -22,7 +22,10 @@ fn regional() -> impl Iterator<Item = Subject> {
 }
 
 fn lend(lender: &Arc<RegionPool>, buffers: &[BufferRef]) -> Lease {
-    match lender.place(buffers, None, BodyPolicy::Auto).unwrap() {
+    match Arc::clone(lender)
+        .place(buffers, None, BodyPolicy::Auto)
+        .unwrap()
+    {
         Placement::Lent(lease) => lease,
         Placement::Packed => panic!("not lent"),
     }
@@ -142,7 +145,7 @@ fn past_the_limit_bodies_travel_as_bytes() {
         let packed = |len: usize| {
             let bytes = vec![1; len];
             matches!(
-                lender
+                Arc::clone(&lender)
                     .place(&[BufferRef::of(&bytes)], None, BodyPolicy::Auto)
                     .unwrap(),
                 Placement::Packed
@@ -293,7 +296,9 @@ fn a_cut_leaves_lent_memory_unchanged() {
         // The end of the connection also ends its lending.
         drop(pair.server);
         assert!(matches!(
-            lender.place(&[borrowed], None, BodyPolicy::Auto).unwrap(),
+            Arc::clone(&lender)
+                .place(&[borrowed], None, BodyPolicy::Auto)
+                .unwrap(),
             Placement::Packed
         ));
         drop((lease, lender));

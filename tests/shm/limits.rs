@@ -59,7 +59,9 @@ fn child_lends() {
     let buffers = [BufferRef::of(&bytes)];
     let taken = use_up(0);
     assert!(matches!(
-        lender.place(&buffers, None, BodyPolicy::Auto).unwrap(),
+        Arc::clone(&lender)
+            .place(&buffers, None, BodyPolicy::Auto)
+            .unwrap(),
         Placement::Packed
     ));
     let error = arena.alloc(1).unwrap_err();
@@ -67,7 +69,9 @@ fn child_lends() {
     assert_eq!(arena.mapped_bytes(), 0);
     drop(taken);
     assert!(matches!(
-        lender.place(&buffers, None, BodyPolicy::Auto).unwrap(),
+        Arc::clone(&lender)
+            .place(&buffers, None, BodyPolicy::Auto)
+            .unwrap(),
         Placement::Lent(_)
     ));
     arena.alloc(1).unwrap();
@@ -276,7 +280,7 @@ fn child_has_small_files() {
     };
     let bytes = vec![1; 100_000];
     let buffers = [BufferRef::of(&bytes)];
-    let lends = |lender: &dyn Lender| {
+    let lends = |lender: Arc<dyn Lender>| {
         matches!(
             lender.place(&buffers, None, BodyPolicy::Auto).unwrap(),
             Placement::Lent(_)
@@ -285,7 +289,7 @@ fn child_has_small_files() {
     let (mut connection, mut peer) = bare_peer();
     let lender = connection.pool().unwrap();
     limit(50_000);
-    assert!(!lends(&*lender));
+    assert!(!lends(Arc::clone(&lender) as _));
     let arena = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();
     let error = arena.alloc(100_000).unwrap_err();
     assert_eq!(error.status(), Status::OutOfResources, "{error}");
@@ -304,7 +308,7 @@ fn child_has_small_files() {
     assert!(peer.read(&mut [0]).is_err(), "there is no ring");
     // Regions have the largest possible size.
     limit(200_000);
-    assert!(lends(&*lender));
+    assert!(lends(Arc::clone(&lender) as _));
     limit(0);
     let folder = tempfile::tempdir().unwrap();
     listen(folder.path().join("s").to_str().unwrap()).unwrap();

@@ -218,7 +218,7 @@ impl Placer {
         let lends = self.options.body != BodyPolicy::Packed && !message.compressed;
         if let Some(lender) = self.ways.lender.as_ref().filter(|_| lends)
             && let Placement::Lent(lease) =
-                lender.place(&message.buffers, gpu, self.options.body)?
+                Arc::clone(lender).place(&message.buffers, gpu, self.options.body)?
         {
             let counters = &*self.counters;
             count(&counters.bytes_copied, lease.copied);

@@ -35,7 +35,12 @@ use crate::transport::{
 struct Refusing;
 
 impl Lender for Refusing {
-    fn place(&self, _: &[BufferRef], _: Option<OnGpu<'_>>, _: BodyPolicy) -> Result<Placement> {
+    fn place(
+        self: Arc<Self>,
+        _: &[BufferRef],
+        _: Option<OnGpu<'_>>,
+        _: BodyPolicy,
+    ) -> Result<Placement> {
         Ok(Placement::Packed)
     }
 }

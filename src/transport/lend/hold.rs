@@ -7,15 +7,15 @@ use smallvec::SmallVec;
 
 use crate::device::cuda::Event;
 use crate::device::outlive;
-use crate::transport::lend::core::PoolCore;
 use crate::transport::lend::memory::{Borrow, LentBlock};
+use crate::transport::lend::pool::RegionPool;
 use crate::transport::{Keep, MemoryOwner};
 
 /// The block and the memory of one lease. Dropping it, on any thread and also after the pool is
 /// abandoned or gone, gives them back.
 #[derive(Debug)]
 pub(super) struct LeaseHold {
-    pub core: Arc<PoolCore>,
+    pub pool: Arc<RegionPool>,
     /// Memory that is lent where it lies, each once.
     pub borrowed: SmallVec<[Arc<Borrow>; 1]>,
     pub block: Option<LentBlock>,
@@ -30,9 +30,9 @@ pub(super) struct LeaseHold {
 
 impl LeaseHold {
     /// Holds nothing yet.
-    pub fn new(core: &Arc<PoolCore>) -> Self {
+    pub fn new(pool: &Arc<RegionPool>) -> Self {
         Self {
-            core: Arc::clone(core),
+            pool: Arc::clone(pool),
             borrowed: SmallVec::new(),
             block: None,
             keep: None,
@@ -57,7 +57,7 @@ impl LeaseHold {
     /// Takes everything out, so that the drop of `self` gives nothing back.
     fn take(&mut self) -> Self {
         Self {
-            core: Arc::clone(&self.core),
+            pool: Arc::clone(&self.pool),
             borrowed: std::mem::take(&mut self.borrowed),
             block: self.block.take(),
             keep: self.keep.take(),
@@ -75,7 +75,7 @@ impl LeaseHold {
             return;
         }
         // Rule F4: in this process, and on the host, no region that was out is used again.
-        let process = self.core.peer.process.as_ref();
+        let process = self.pool.peer.process.as_ref();
         if let Some(peer) = process.filter(|peer| !peer.is_this) {
             let lent = (std::mem::take(&mut self.borrowed), self.block.take());
             outlive::keep_until_end(&peer.death, Box::new((lent, self.keep.take())));
@@ -89,7 +89,7 @@ impl Drop for LeaseHold {
             return;
         }
         // A forked child has no driver, and no thread that would release a lock held at the fork.
-        if !self.core.generation.is_same_process() {
+        if !self.pool.generation.is_same_process() {
             if self.keep.is_some() {
                 let _left = ManuallyDrop::new((self.take(), self.busy.take()));
             }
@@ -99,11 +99,11 @@ impl Drop for LeaseHold {
         if let Some(busy) = self.busy.take()
             && !matches!(busy.is_ready(), Ok(true))
         {
-            self.returned = !self.core.regions.lock().abandoned;
+            self.returned = !self.pool.regions.lock().abandoned;
             outlive::keep_until_happened(busy, Box::new(self.take()));
             return;
         }
-        let mut regions = self.core.regions.lock();
+        let mut regions = self.pool.regions.lock();
         if regions.abandoned {
             drop(regions);
             self.outlive();
@@ -117,7 +117,7 @@ impl Drop for LeaseHold {
             for borrow in std::mem::take(&mut self.borrowed) {
                 regions.return_borrow(borrow, keep);
             }
-            self.core.note_due(&regions);
+            self.pool.note_due(&regions);
         }
     }
 }

@@ -37,11 +37,11 @@ impl LendingPlace for HostPlace<'_> {
             }
         }
         let regions = finder.map(arena::Finder::regions).unwrap_or_default();
-        if sources.copied_bytes > 0 && !hold.core.lends_host_copies() {
+        if sources.copied_bytes > 0 && !hold.pool.lends_host_copies() {
             return Ok(None);
         }
         for region in regions {
-            let Some(borrow) = hold.core.borrow(&LentMemory::Host(region))? else {
+            let Some(borrow) = hold.pool.borrow(&LentMemory::Host(region))? else {
                 return Ok(None);
             };
             hold.borrowed.push(borrow);

@@ -6,11 +6,10 @@
 //! the regions mapped, and the addresses in them.
 //!
 //! The sender's files, from the leaves up: [`memory`] (memory to lend), [`regions`] (of a
-//! connection, under a lock), [`core`] (what leases share with their pool), [`hold`] (by one lease),
+//! connection, under a lock), [`hold`] (by one lease),
 //! [`place`] (where bodies lie: [`host`] or [`gpu`]), [`pool`].
 
 mod address;
-mod core;
 mod export;
 mod gpu;
 mod hold;

@@ -4,21 +4,24 @@
 //! Regions of arenas belong to the producer; the pool only numbers those that the peer was told of.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::device::{BufferRef, memfd};
 use crate::error::Result;
+use crate::fork::Generation;
 use crate::proto::Span;
 use crate::transport::lend::address::address;
-use crate::transport::lend::core::PoolCore;
 use crate::transport::lend::export::{Borrower, Export, PeerProcess};
+use crate::transport::lend::gpu::events::Events;
 use crate::transport::lend::gpu::{self, OnDevice};
 use crate::transport::lend::hold::LeaseHold;
 use crate::transport::lend::host::HostPlace;
-use crate::transport::lend::memory::LentBlock;
+use crate::transport::lend::memory::{Borrow, LentBlock, LentMemory};
 use crate::transport::lend::place::{BufferSource, LendingPlace};
-use crate::transport::lend::regions::NoRoom;
+use crate::transport::lend::regions::{LentRegions, NoRoom};
 use crate::transport::{BodyPolicy, Lease, Lender, LendingOptions, OnGpu, Placement, RegionNotice};
 
 /// Size of a connection's first region for copies, where the options allow that. Small bodies share
@@ -27,10 +30,19 @@ const FIRST_REGION_BYTES: u64 = 1 << 20;
 /// Size of later ones, at least.
 const LEAST_REGION_BYTES: u64 = 2 << 20;
 
-/// [`Lender`] over regions.
+/// [`Lender`] over the regions of one connection. The leases that are out hold it.
 #[derive(Debug)]
 pub struct RegionPool {
-    core: Arc<PoolCore>,
+    options: LendingOptions,
+    pub(super) peer: Borrower,
+    pub(super) generation: Generation,
+    /// Some region was numbered, and the peer is not told of it yet.
+    news: AtomicBool,
+    /// Some region is to be retired now.
+    due: AtomicBool,
+    pub(super) regions: Mutex<LentRegions>,
+    /// Events that the peer is told to wait for.
+    pub(super) events: Mutex<Events>,
 }
 
 impl RegionPool {
@@ -39,18 +51,24 @@ impl RegionPool {
         options: &LendingOptions,
         export: Box<dyn Export>,
         process: Option<PeerProcess>,
-    ) -> Self {
-        Self {
-            core: PoolCore::new(options, Borrower { export, process }),
-        }
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            options: options.clone(),
+            peer: Borrower { export, process },
+            generation: Generation::now(),
+            news: AtomicBool::new(false),
+            due: AtomicBool::new(false),
+            regions: Mutex::new(LentRegions::new(options.lent_limit)),
+            events: Mutex::default(),
+        })
     }
 
     /// What the client asked for: its own limit on copies lent and not returned (the lower of it
     /// and the option holds from now on), where it wants bodies (an `ArrowDeviceType`, 0 as sent),
     /// and the UUIDs of the GPUs that it reaches.
     pub fn set_client(&self, lent_limit: u64, device_type: i32, gpus: &[[u8; 16]]) {
-        if let Some(mut regions) = self.core.lock() {
-            regions.lent_limit = lent_limit.min(self.core.options.lent_limit);
+        if let Some(mut regions) = self.lock() {
+            regions.lent_limit = lent_limit.min(self.options.lent_limit);
             // Bodies as they are, or on a CUDA device.
             regions.gpus = match device_type {
                 0 | 2 => gpus.to_vec(),
@@ -61,42 +79,45 @@ impl RegionPool {
 
     /// Whether bodies on a GPU are lent there to this client, as far as can be told beforehand.
     pub fn lends_on_gpus(&self) -> bool {
-        self.core.generation.is_same_process() && gpu::lends(&self.core)
+        self.generation.is_same_process() && gpu::lends(self)
     }
 
     /// The notices of regions that the peer does not know yet. The caller sends them before the
     /// list of any lease that it already has: several streams may lend from one region.
     pub fn take_news(&self) -> Vec<RegionNotice> {
-        self.core.take_news()
+        // A region gets its number under the lock, before a lease of it is known to anybody.
+        if !self.news.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut regions = self.regions.lock();
+        self.news.store(false, Ordering::Relaxed);
+        regions.take_untold()
     }
 
     /// Whether [`take_retired`](Self::take_retired) would give something.
     pub fn has_retired(&self) -> bool {
-        self.core.due.load(Ordering::Relaxed)
+        self.due.load(Ordering::Relaxed)
     }
 
     /// The ids of regions that must be retired at once.
     pub fn take_retired(&self) -> Vec<u16> {
-        let Some(mut regions) = self.core.lock() else {
+        let Some(mut regions) = self.lock() else {
             return Vec::new();
         };
-        self.core.due.store(false, Ordering::Relaxed);
+        self.due.store(false, Ordering::Relaxed);
         std::mem::take(&mut regions.due)
     }
 
     /// How long a region is kept that nobody uses.
     pub fn idle_time(&self) -> Duration {
-        self.core.options.idle_time()
+        self.options.idle_time()
     }
 
     /// The ids of regions that have been idle, for REGION_GONE messages, and the time until the
     /// next look.
     pub fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {
-        let idle = self.core.options.region_idle;
-        let retired = self
-            .core
-            .lock()
-            .map(|mut regions| regions.retire_idle(idle));
+        let idle = self.options.region_idle;
+        let retired = self.lock().map(|mut regions| regions.retire_idle(idle));
         // Unmapping is slow; the regions drop after the lock.
         let (gone, next, _unknown) = retired.unwrap_or_default();
         (gone, next)
@@ -105,9 +126,9 @@ impl RegionPool {
     /// The peer has acknowledged REGION_GONE: the id may be used again.
     pub fn region_forgotten(&self, id: u16) {
         // A peer that forgets what was not retired changes nothing.
-        let forgotten = self.core.lock().and_then(|mut regions| regions.forget(id));
+        let forgotten = self.lock().and_then(|mut regions| regions.forget(id));
         if let Some(mut forgotten) = forgotten {
-            gpu::forgotten(&self.core.peer, forgotten.charge.take());
+            gpu::forgotten(&self.peer, forgotten.charge.take());
         }
     }
 
@@ -115,30 +136,82 @@ impl RegionPool {
     /// ever written again (rule F4), and nothing more is lent.
     pub fn abandon(&self) {
         // Rule F4: the pool's own regions go whole, so no block of them is ever used again.
-        let remains = self.core.lock().map(|mut regions| regions.abandon());
+        let remains = self.lock().map(|mut regions| regions.abandon());
         if let Some(remains) = remains {
-            let peer = &self.core.peer;
+            let peer = &self.peer;
             remains.out.iter().for_each(|memory| memory.abandon(peer));
             gpu::let_go(peer, remains.retiring);
             gpu::keep_charges(peer, remains.charges);
+        }
+    }
+
+    /// The regions; `None` in a forked child, where the lock may be held for ever.
+    fn lock(&self) -> Option<MutexGuard<'_, LentRegions>> {
+        let is_same = self.generation.is_same_process();
+        is_same.then(|| self.regions.lock())
+    }
+
+    /// Whether to lend whatever can be lent.
+    fn lends_always(&self) -> bool {
+        self.options.body == BodyPolicy::Lent
+    }
+
+    /// Whether to copy a body into the host's memory and lend it from there. A peer that does not
+    /// map regions receives sent bytes in place, without that copy.
+    pub(super) fn lends_host_copies(&self) -> bool {
+        self.lends_always() || self.peer.export.is_mapped()
+    }
+
+    /// Whether a body is large enough to be lent.
+    pub(super) fn is_worth_lending(&self, buffers: &[BufferRef], policy: BodyPolicy) -> bool {
+        let total = buffers.iter().try_fold(0u64, |sum, buffer| {
+            sum.checked_add(u64::try_from(buffer.len).ok()?)
+        });
+        let least = match self.lends_always() || policy == BodyPolicy::Lent {
+            true => 0,
+            false => self.options.inline_bytes,
+        };
+        total.is_some_and(|total| total > least)
+    }
+
+    /// One more lease of a producer's memory. `None`: it cannot be lent, or not now.
+    pub(super) fn borrow(&self, memory: &LentMemory) -> Result<Option<Arc<Borrow>>> {
+        let known = self.regions.lock().borrow(memory);
+        if known.is_some() {
+            return Ok(known);
+        }
+        let Some(exported) = memory.export(&self.peer)? else {
+            return Ok(None);
+        };
+        let mut regions = self.regions.lock();
+        // Another thread may have been faster.
+        let known = regions.borrow(memory);
+        self.news.store(true, Ordering::Release);
+        Ok(known.or_else(|| regions.learn(memory, exported)))
+    }
+
+    /// Has the driver look for regions to retire, where there are some.
+    pub(super) fn note_due(&self, regions: &LentRegions) {
+        if !regions.due.is_empty() {
+            self.due.store(true, Ordering::Relaxed);
         }
     }
 }
 
 impl Lender for RegionPool {
     fn place(
-        &self,
+        self: Arc<Self>,
         buffers: &[BufferRef],
         gpu: Option<OnGpu<'_>>,
         policy: BodyPolicy,
     ) -> Result<Placement> {
-        self.core.generation.ensure_same_process()?;
-        if !self.core.is_worth_lending(buffers, policy) {
+        self.generation.ensure_same_process()?;
+        if !self.is_worth_lending(buffers, policy) {
             return Ok(Placement::Packed);
         }
         let lease = match gpu {
-            Some(gpu) => lend_from_gpu(&self.core, buffers, gpu)?,
-            None => lend(&self.core, &HostPlace(None), buffers)?,
+            Some(gpu) => lend_from_gpu(&self, buffers, gpu)?,
+            None => lend(&self, &HostPlace(None), buffers)?,
         };
         Ok(lease.map_or(Placement::Packed, Placement::Lent))
     }
@@ -146,16 +219,16 @@ impl Lender for RegionPool {
 
 /// Places a body that lies on a GPU.
 fn lend_from_gpu(
-    core: &Arc<PoolCore>,
+    pool: &Arc<RegionPool>,
     buffers: &[BufferRef],
     gpu: OnGpu<'_>,
 ) -> Result<Option<Lease>> {
-    match lend(core, &OnDevice(gpu), buffers) {
+    match lend(pool, &OnDevice(gpu), buffers) {
         Ok(None) => {}
         Ok(lease) => return Ok(lease),
         Err(error) => tracing::debug!("a body on a GPU is copied to the host: {error}"),
     }
-    let lease = lend(core, &HostPlace(Some(gpu)), buffers)?;
+    let lease = lend(pool, &HostPlace(Some(gpu)), buffers)?;
     if lease.is_none() {
         // Copies that have begun still read the producer's memory.
         gpu.stream.settle()?;
@@ -167,17 +240,17 @@ fn lend_from_gpu(
 /// still be sent.
 /// Errors: What a GPU's driver says. Nothing is out then.
 fn lend(
-    core: &Arc<PoolCore>,
+    pool: &Arc<RegionPool>,
     place: &impl LendingPlace,
     buffers: &[BufferRef],
 ) -> Result<Option<Lease>> {
     // Made first: its drop gives everything back if a later step fails.
-    let mut hold = LeaseHold::new(core);
+    let mut hold = LeaseHold::new(pool);
     let Some(sources) = place.find(&mut hold, buffers)? else {
         return Ok(None);
     };
     if sources.copied_bytes > 0 {
-        hold.block = take_block(core, place, sources.copied_bytes)?;
+        hold.block = take_block(pool, place, sources.copied_bytes)?;
         if hold.block.is_none() {
             return Ok(None);
         }
@@ -207,7 +280,7 @@ fn lend(
     let keep = hold.keep.clone();
     let mut lease = Lease {
         borrowed: lent,
-        in_place: copied == 0 && core.peer.export.is_mapped(),
+        in_place: copied == 0 && pool.peer.export.is_mapped(),
         keep,
         ready,
         ..Lease::new(spans, hold.into_owner())
@@ -217,9 +290,9 @@ fn lend(
 }
 
 /// A block for copies; `None` when nothing may be lent now.
-fn take_block(core: &PoolCore, place: &impl LendingPlace, len: u64) -> Result<Option<LentBlock>> {
+fn take_block(pool: &RegionPool, place: &impl LendingPlace, len: u64) -> Result<Option<LentBlock>> {
     let device = place.device();
-    let NoRoom { lent_limit, bytes } = match core.regions.lock().take_block(device, len) {
+    let NoRoom { lent_limit, bytes } = match pool.regions.lock().take_block(device, len) {
         Ok(found) => return Ok(found),
         Err(no_room) => no_room,
     };
@@ -228,12 +301,12 @@ fn take_block(core: &PoolCore, place: &impl LendingPlace, len: u64) -> Result<Op
     let Some(needed) = len.checked_next_multiple_of(place.unit()?) else {
         return Ok(None);
     };
-    let largest = core
+    let largest = pool
         .options
         .region_bytes
         .min(lent_limit)
         .min(memfd::most_bytes());
-    let budget = &core.options.budget;
+    let budget = &pool.options.budget;
     let wanted = [region_bytes(bytes, needed, largest), needed];
     let charge = wanted.iter().find_map(|bytes| budget.charge(*bytes).ok());
     let made = charge
@@ -243,11 +316,11 @@ fn take_block(core: &PoolCore, place: &impl LendingPlace, len: u64) -> Result<Op
     let Some((region, charge)) = made else {
         return Ok(None);
     };
-    let Some(exported) = region.memory().export(&core.peer)? else {
+    let Some(exported) = region.memory().export(&pool.peer)? else {
         return Ok(None);
     };
-    let mut regions = core.regions.lock();
-    core.news.store(true, Ordering::Release);
+    let mut regions = pool.regions.lock();
+    pool.news.store(true, Ordering::Release);
     regions.add_copies(Arc::new(region), exported, charge);
     Ok(regions.take_block(device, len).ok().flatten())
 }

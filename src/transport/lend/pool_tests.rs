@@ -21,29 +21,34 @@ fn options() -> LendingOptions {
     }
 }
 
-fn pool() -> RegionPool {
+fn pool() -> Arc<RegionPool> {
     pool_with(&options())
 }
 
-fn pool_with(options: &LendingOptions) -> RegionPool {
+fn pool_with(options: &LendingOptions) -> Arc<RegionPool> {
     RegionPool::new(options, Box::new(ByDescriptor::default()), None)
 }
 
-fn lend(pool: &RegionPool, buffers: &[BufferRef]) -> Lease {
-    match pool.place(buffers, None, BodyPolicy::Auto).unwrap() {
+fn lend(pool: &Arc<RegionPool>, buffers: &[BufferRef]) -> Lease {
+    match Arc::clone(pool)
+        .place(buffers, None, BodyPolicy::Auto)
+        .unwrap()
+    {
         Placement::Lent(lease) => lease,
         Placement::Packed => panic!("not lent"),
     }
 }
 
-fn packed(pool: &RegionPool, buffers: &[BufferRef]) -> bool {
+fn packed(pool: &Arc<RegionPool>, buffers: &[BufferRef]) -> bool {
     matches!(
-        pool.place(buffers, None, BodyPolicy::Auto).unwrap(),
+        Arc::clone(pool)
+            .place(buffers, None, BodyPolicy::Auto)
+            .unwrap(),
         Placement::Packed
     )
 }
 
-fn learn(table: &mut RegionTable, pool: &RegionPool) {
+fn learn(table: &mut RegionTable, pool: &Arc<RegionPool>) {
     for notice in &pool.take_news() {
         let fd = notice.fd.as_ref().unwrap().try_clone().unwrap();
         table.map(notice.id, &notice.handle, Some(fd)).unwrap();
@@ -226,7 +231,7 @@ fn ids_wait_for_the_peer() {
 #[test]
 fn out_of_ids_bodies_travel_as_bytes() {
     let pool = pool();
-    pool.core.regions.lock().ids.last = MOST_REGIONS - 1;
+    pool.regions.lock().ids.last = MOST_REGIONS - 1;
     let bytes = vec![1; 60 * KIB];
     let buffers = [BufferRef::of(&bytes)];
     let lease = lend(&pool, &buffers);
@@ -242,7 +247,7 @@ fn out_of_ids_bodies_travel_as_bytes() {
     // Half a lease is none: the copy's block comes back when the arena's region gets no id.
     drop(lease);
     assert!(packed(&pool, &[buffers[0], lent]));
-    assert_eq!(pool.core.regions.lock().lent, 0);
+    assert_eq!(pool.regions.lock().lent, 0);
     // SAFETY: nobody uses the block any more.
     unsafe { arena.dealloc(block) }.unwrap();
 }
@@ -274,7 +279,7 @@ fn arena_memory_is_lent_without_a_copy() {
         [vec![9; 8 * KIB], vec![9; 100], other.clone()]
     );
     // The limit on copies does not count it.
-    assert_eq!(pool.core.regions.lock().lent, 256);
+    assert_eq!(pool.regions.lock().lent, 256);
     let id = split_address(lease.spans[0].address).0;
     drop(lease);
     let (gone, next) = pool.retire_idle();
@@ -353,7 +358,7 @@ fn leases_come_back_on_any_thread() {
     std::thread::scope(|scope| {
         scope.spawn(move || receiver.into_iter().for_each(drop));
         for _ in 0..500 {
-            if let Placement::Lent(lease) = pool
+            if let Placement::Lent(lease) = Arc::clone(&pool)
                 .place(&[BufferRef::of(&bytes)], None, BodyPolicy::Auto)
                 .unwrap()
             {
@@ -362,7 +367,7 @@ fn leases_come_back_on_any_thread() {
         }
         drop(sender);
     });
-    assert!(pool.core.regions.lock().is_idle());
+    assert!(pool.regions.lock().is_idle());
 }
 
 /// Regions for copies take no more memory than a tenth beyond what is lent at once, or one small

@@ -49,8 +49,8 @@ impl Lending {
         let export = ByKey(Arc::clone(&self.registry));
         let plain = PlainLender::new(Arc::clone(&self.plain), self.options.lent_limit);
         Lenders {
-            pool: Arc::new(RegionPool::new(&self.options, Box::new(export), None)),
-            plain: Arc::new(plain),
+            pool: RegionPool::new(&self.options, Box::new(export), None),
+            plain,
         }
     }
 }

@@ -56,12 +56,8 @@ impl PlainRegion {
     }
 }
 
-/// Lends to one baseline peer.
+/// Lends to one baseline peer. The blocks that are out hold it.
 pub(super) struct PlainLender {
-    shared: Arc<PlainLoans>,
-}
-
-struct PlainLoans {
     memory: Arc<PlainRegion>,
     /// Most bytes lent at a time.
     limit: u64,
@@ -79,21 +75,19 @@ struct LoanState {
 
 impl PlainLender {
     /// Lends up to `limit` bytes of `memory` at a time.
-    pub(super) fn new(memory: Arc<PlainRegion>, limit: u64) -> Self {
-        Self {
-            shared: Arc::new(PlainLoans {
-                memory,
-                limit,
-                generation: Generation::now(),
-                state: Mutex::default(),
-            }),
-        }
+    pub(super) fn new(memory: Arc<PlainRegion>, limit: u64) -> Arc<Self> {
+        Arc::new(Self {
+            memory,
+            limit,
+            generation: Generation::now(),
+            state: Mutex::default(),
+        })
     }
 
     /// The connection is over: nothing more is lent.
     pub(super) fn abandon(&self) {
-        if self.shared.generation.is_same_process() {
-            self.shared.state.lock().abandoned = true;
+        if self.generation.is_same_process() {
+            self.state.lock().abandoned = true;
         }
     }
 }
@@ -113,12 +107,12 @@ fn lay_out(buffers: &[BufferRef]) -> Option<(Vec<u64>, u64)> {
 
 impl Lender for PlainLender {
     fn place(
-        &self,
+        self: Arc<Self>,
         buffers: &[BufferRef],
         gpu: Option<OnGpu<'_>>,
         _: BodyPolicy,
     ) -> Result<Placement> {
-        self.shared.generation.ensure_same_process()?;
+        self.generation.ensure_same_process()?;
         if gpu.is_some() {
             return Ok(Placement::Packed);
         }
@@ -129,7 +123,7 @@ impl Lender for PlainLender {
         if length == 0 {
             return Ok(Placement::Packed);
         }
-        let Some(block) = PlainBlock::take(&self.shared, length) else {
+        let Some(block) = PlainBlock::take(&self, length) else {
             return Ok(Placement::Packed);
         };
         let (mut spans, mut copied) = (Spans::with_capacity(buffers.len()), 0);
@@ -147,22 +141,22 @@ impl Lender for PlainLender {
 /// A lent block. The drop gives the block back. If the connection ended before, the drop comes
 /// after the close of the endpoint, and the peer reads no more (rule F4).
 struct PlainBlock {
-    shared: Arc<PlainLoans>,
+    lender: Arc<PlainLender>,
     offset: u64,
     length: u64,
 }
 
 impl PlainBlock {
-    fn take(shared: &Arc<PlainLoans>, length: u64) -> Option<Self> {
-        let mut state = shared.state.lock();
+    fn take(lender: &Arc<PlainLender>, length: u64) -> Option<Self> {
+        let mut state = lender.state.lock();
         let lent = state.lent.checked_add(length)?;
-        if state.abandoned || lent > shared.limit {
+        if state.abandoned || lent > lender.limit {
             return None;
         }
-        let offset = shared.memory.region.alloc(length)?;
+        let offset = lender.memory.region.alloc(length)?;
         state.lent = lent;
         Some(Self {
-            shared: Arc::clone(shared),
+            lender: Arc::clone(lender),
             offset,
             length,
         })
@@ -176,14 +170,14 @@ impl PlainBlock {
                 length: 0,
             };
         }
-        let region = &self.shared.memory.region;
+        let region = &self.lender.memory.region;
         // An offset in a mapping fits in `usize`.
         let offset = usize::try_from(self.offset + at).unwrap_or(usize::MAX);
         let target = region.base().as_ptr().wrapping_add(offset);
         debug_assert!(region.offset_of(target, buffer.len).is_some());
         // SAFETY: `buffer` is readable, because its holder keeps the owner alive (see `BufferRef`).
         // The block has room for every buffer at the offset of `lay_out`, and has no other user.
-        // The region is mapped while `self.shared` lives. The two do not overlap, because no
+        // The region is mapped while `self.lender` lives. The two do not overlap, because no
         // producer has memory in this region.
         unsafe { std::ptr::copy_nonoverlapping(buffer.data, target, buffer.len) };
         Span {
@@ -196,11 +190,11 @@ impl PlainBlock {
 impl Drop for PlainBlock {
     fn drop(&mut self) {
         // In a forked child, no thread can release a lock that was held at the fork.
-        if !self.shared.generation.is_same_process() {
+        if !self.lender.generation.is_same_process() {
             return;
         }
-        let mut state = self.shared.state.lock();
+        let mut state = self.lender.state.lock();
         state.lent = state.lent.saturating_sub(self.length);
-        self.shared.memory.region.free(self.offset);
+        self.lender.memory.region.free(self.offset);
     }
 }

@@ -127,7 +127,7 @@ impl ShmConnection {
             socket,
             whom,
             regions: RegionTable::of_peer(peer.uid, &options.receiving.mappings),
-            pool: Arc::new(pool),
+            pool,
             budget: lending.budget,
             end,
             extension: end == ConnectionEnd::Server,

@@ -21,22 +21,22 @@ use crate::device::cuda::export::Allocation;
 use crate::device::cuda::{CudaRegion, Device, DeviceMemory, Event, Stream, uuids};
 use crate::device::{BufferRef, outlive};
 use crate::error::Result;
-use crate::transport::lend::core::PoolCore;
 use crate::transport::lend::export::Borrower;
 use crate::transport::lend::hold::LeaseHold;
 use crate::transport::lend::memory::{CopyRegion, LentBlock, LentMemory};
 use crate::transport::lend::place::{BodySources, LendingPlace};
+use crate::transport::lend::pool::RegionPool;
 use crate::transport::lend::regions::Retiring;
 use crate::transport::{Charge, Keep, Lease, OnGpu, ReadyNotice};
 
 /// Whether this client is lent memory of GPUs, as far as can be told. If not, none is lent until
 /// the client asks anew.
-pub(super) fn lends(core: &PoolCore) -> bool {
-    if core.peer.process.is_none() || core.regions.lock().gpus.is_empty() {
+pub(super) fn lends(pool: &RegionPool) -> bool {
+    if pool.peer.process.is_none() || pool.regions.lock().gpus.is_empty() {
         return false;
     }
     let ours = uuids().unwrap_or_default();
-    let mut regions = core.regions.lock();
+    let mut regions = pool.regions.lock();
     regions.gpus.retain(|gpu| ours.contains(gpu));
     !regions.gpus.is_empty()
 }
@@ -66,9 +66,9 @@ impl LentMemory {
 }
 
 /// Has the peer wait for everything given to the stream. `None`: it has happened.
-fn order(core: &PoolCore, stream: &Arc<Stream>) -> Result<Option<ReadyNotice>> {
-    if !core.peer.is_this_process() {
-        match core.events.lock().record(stream) {
+fn order(pool: &RegionPool, stream: &Arc<Stream>) -> Result<Option<ReadyNotice>> {
+    if !pool.peer.is_this_process() {
+        match pool.events.lock().record(stream) {
             Ok(ready) => return Ok(ready),
             Err(error) => tracing::debug!("the peer cannot wait by itself: {error}"),
         }
@@ -83,8 +83,8 @@ impl LendingPlace for OnDevice<'_> {
 
     fn find(&self, hold: &mut LeaseHold, buffers: &[BufferRef]) -> Result<Option<BodySources>> {
         let device = self.0.stream.device();
-        let core = Arc::clone(&hold.core);
-        if core.peer.process.is_none() || !core.regions.lock().gpus.contains(device.uuid()) {
+        let pool = Arc::clone(&hold.pool);
+        if pool.peer.process.is_none() || !pool.regions.lock().gpus.contains(device.uuid()) {
             return Ok(None);
         }
         hold.keep = Some(Keep::default());
@@ -103,7 +103,7 @@ impl LendingPlace for OnDevice<'_> {
                 if known.is_none()
                     && let Some(found) = LentMemory::look_up(device, start, len)?
                 {
-                    let borrow = core.borrow(&found)?;
+                    let borrow = pool.borrow(&found)?;
                     let at = borrow.is_some().then_some(hold.borrowed.len());
                     hold.borrowed.extend(borrow);
                     seen.push((found, at));
@@ -153,7 +153,7 @@ impl LendingPlace for OnDevice<'_> {
             hold.busy = Some(done.inspect_err(|_| drop(stream.settle()))?);
         }
         if hold.busy.is_some() || !self.0.ready.is_ready()? {
-            return order(&hold.core, stream);
+            return order(&hold.pool, stream);
         }
         Ok(None)
     }
