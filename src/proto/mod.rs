@@ -74,6 +74,7 @@ pub use time::Timestamp;
 pub use uri::Uri;
 pub(crate) use uri::escape_zone;
 pub use verb::Verb;
+pub(crate) use wire::Fields;
 
 #[cfg(test)]
 #[path = "tests/link.rs"]

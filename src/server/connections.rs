@@ -145,15 +145,21 @@ mod tests {
     use rustix::process::getuid;
 
     fn shm(uid: u32) -> PeerOrigin {
-        PeerOrigin::shm(PeerIds {
-            pid: 1,
-            uid,
-            gid: 0,
-        })
+        PeerOrigin {
+            process: Some(PeerIds {
+                pid: 1,
+                uid,
+                gid: 0,
+            }),
+            ..PeerOrigin::default()
+        }
     }
 
     fn at(address: &str) -> PeerOrigin {
-        PeerOrigin::at("tcp", address.parse().ok())
+        PeerOrigin {
+            address: address.parse().ok(),
+            ..PeerOrigin::default()
+        }
     }
 
     fn with(peers: &[(&PeerOrigin, usize)]) -> ConnectionTable {

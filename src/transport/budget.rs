@@ -10,7 +10,7 @@ use crate::device::memfd;
 use crate::error::{Error, Result, Status};
 
 /// A bound on memory that several owners share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct MemoryBudget {
     limit: u64,
     used: AtomicU64,
@@ -25,9 +25,7 @@ impl MemoryBudget {
     pub fn new(limit: u64) -> Self {
         Self {
             limit,
-            used: AtomicU64::new(0),
-            whole: None,
-            shares: Mutex::default(),
+            ..Self::default()
         }
     }
 

@@ -16,7 +16,7 @@ use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 use crate::lines::Lines;
 use crate::proto::{BodyKind, Bytes, ExpectedBody, body_of_tag, body_tag};
-use crate::transport::features::{Feature, Scheme};
+use crate::transport::features::{CHECKSUMS_KIND, is_checksums};
 use crate::transport::{
     Attempt, BodyWays, Connection, Identity, Incoming, Outgoing, Payload, PeerRegions, RegionPool,
     RegionTable, Traffic,
@@ -64,7 +64,7 @@ pub(crate) async fn agree(
     if inner.identity().profile.trust.is_intact() {
         return Ok(inner);
     }
-    let bytes = Feature::Checksums.encode();
+    let bytes = vec![CHECKSUMS_KIND];
     inner.queue(0, Outgoing::Control { bytes, fd: None })?;
     let descriptor = Arc::clone(&inner.identity().readiness.fd);
     loop {
@@ -97,7 +97,7 @@ fn is_question(message: &Incoming) -> Result<bool> {
     let Incoming::Control { bytes, .. } = message else {
         return Ok(false);
     };
-    Ok(Feature::decode(Scheme::Any, bytes)? == Some(Feature::Checksums))
+    is_checksums(bytes)
 }
 
 /// The checksum of a message: it begins with the class, the number of the stream, and the tag, so
@@ -266,7 +266,7 @@ impl WithChecksums {
         if !is_question(&message)? {
             return Ok(Some(message));
         }
-        let bytes = Feature::Checksums.encode();
+        let bytes = vec![CHECKSUMS_KIND];
         self.inner.send(Outgoing::Control { bytes, fd: None })?;
         self.phase = Phase::On;
         Ok(None)

@@ -9,7 +9,6 @@ use crate::error::{Error, Result};
 use crate::proto::ExpectedBody;
 use crate::transport::lend::{RegionPool, RegionTable};
 use crate::transport::patience::PeerMachine;
-use crate::transport::regions::NoRegions;
 use crate::transport::wait::wait;
 use crate::transport::{Incoming, Lender, Outgoing, PeerOrigin, PeerRegions, Trust, Watched};
 
@@ -251,11 +250,12 @@ impl dyn Connection + '_ {
         Ok(self.receive()?.map(|(_, message)| message))
     }
 
-    /// Runs `step` on the memory that the peer lends; without such memory, on `NoRegions`.
+    /// Runs `step` on the memory that the peer lends; without such memory, on no
+    /// regions.
     pub fn with_regions<R>(&mut self, step: impl FnOnce(&mut dyn PeerRegions) -> R) -> R {
         match self.regions() {
             Some(regions) => step(regions),
-            None => step(&mut NoRegions),
+            None => step(&mut RegionTable::default()),
         }
     }
 

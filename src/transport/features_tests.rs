@@ -7,42 +7,53 @@ const JOIN: Join = Join {
     count: 4,
 };
 
+const RINGS: [(RingMessage, usize); 4] = [
+    (ring(ConnectionEnd::Server, None), 1),
+    (ring(ConnectionEnd::Client, None), 1),
+    (ring(ConnectionEnd::Server, Some(69_632)), 9),
+    (ring(ConnectionEnd::Client, Some(69_632)), 9),
+];
+
+const fn ring(writer: ConnectionEnd, length: Option<u64>) -> RingMessage {
+    RingMessage { writer, length }
+}
+
 /// docs/wire.md: each message is read as it was written; others are others'.
 #[test]
 fn messages_are_read_as_they_were_written() {
-    for (scheme, feature, length) in [
-        (Scheme::Tcp, Feature::Join(JOIN), 21),
-        (Scheme::Shm, Feature::AskRing(ConnectionEnd::Server), 1),
-        (Scheme::Shm, Feature::AskRing(ConnectionEnd::Client), 1),
-        (Scheme::Shm, Feature::Ring(ConnectionEnd::Server, 69_632), 9),
-        (Scheme::Shm, Feature::Ring(ConnectionEnd::Client, 69_632), 9),
-        (Scheme::Any, Feature::Checksums, 1),
-    ] {
-        let bytes = feature.encode();
+    let join = JOIN.encode();
+    assert_eq!(join.len(), 21);
+    assert_eq!(Join::decode(&join).unwrap(), Some(JOIN));
+    assert_eq!(Control::decode(&join).unwrap(), None);
+    for (ring, length) in RINGS {
+        let bytes = ring.encode();
         assert_eq!(bytes.len(), length);
-        assert_eq!(Feature::decode(scheme, &bytes).unwrap(), Some(feature));
+        assert_eq!(RingMessage::decode(&bytes).unwrap(), Some(ring));
         assert_eq!(Control::decode(&bytes).unwrap(), None);
-        let brings = matches!(feature, Feature::Ring(..));
-        assert_eq!(Feature::is_ring_with_descriptor(&bytes), brings);
+        let brings = RingMessage::brings_descriptor(&bytes);
+        assert_eq!(brings, ring.length.is_some());
+        assert_eq!(Join::decode(&bytes).unwrap(), None);
     }
-    let join = Feature::Join(JOIN).encode();
+    assert!(is_checksums(&[CHECKSUMS_KIND]).unwrap());
+    assert_eq!(Control::decode(&[CHECKSUMS_KIND]).unwrap(), None);
     for other in [Control::GoAway.encode(), Vec::new(), join] {
-        assert_eq!(Feature::decode(Scheme::Shm, &other).unwrap(), None);
+        assert_eq!(RingMessage::decode(&other).unwrap(), None);
+        assert!(!is_checksums(&other).unwrap());
     }
 }
 
 /// Rule E3: a message of another length is refused, and so is a JOIN that makes no sense.
 #[test]
 fn malformed_messages_are_refused() {
-    for (scheme, feature) in [
-        (Scheme::Tcp, Feature::Join(JOIN)),
-        (Scheme::Shm, Feature::Ring(ConnectionEnd::Server, 1)),
-        (Scheme::Shm, Feature::Ring(ConnectionEnd::Client, 1)),
-        (Scheme::Any, Feature::Checksums),
-    ] {
-        let mut longer = feature.encode();
-        longer.push(0);
-        let error = Feature::decode(scheme, &longer).unwrap_err();
+    let longer = |mut bytes: Vec<u8>| {
+        bytes.push(0);
+        bytes
+    };
+    let of_rings = RINGS.map(|(ring, _)| RingMessage::decode(&longer(ring.encode())).err());
+    let join = Join::decode(&longer(JOIN.encode())).err();
+    let checksums = is_checksums(&[CHECKSUMS_KIND, 0]).err();
+    for error in of_rings.into_iter().chain([join, checksums]) {
+        let error = error.unwrap();
         assert!(error.text().contains("makes no sense"), "{error}");
     }
     for (index, count) in [(4, 4), (0, 1), (0, 65)] {
@@ -51,7 +62,6 @@ fn malformed_messages_are_refused() {
             count,
             ..JOIN
         };
-        let bytes = Feature::Join(wrong).encode();
-        assert!(Feature::decode(Scheme::Tcp, &bytes).is_err());
+        assert!(Join::decode(&wrong.encode()).is_err());
     }
 }

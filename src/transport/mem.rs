@@ -182,7 +182,10 @@ impl MemConnection {
         Self {
             identity: Identity {
                 peer: "this process".to_owned(),
-                origin: PeerOrigin::MEM,
+                origin: PeerOrigin {
+                    scheme: "mem",
+                    ..PeerOrigin::default()
+                },
                 same_user: true,
                 readiness,
                 descriptors: 1,

@@ -1,6 +1,6 @@
 //! How long a peer's machine may not answer, and the system's keep-alive, which asks it.
 
-use std::os::fd::{AsFd, AsRawFd as _};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use crate::error::{Error, Result, Status};
+use crate::transport::rights::get_option;
 use crate::transport::{Settings, Watched};
 
 /// How long a peer's machine may not answer before its connections are over.
@@ -91,22 +92,16 @@ pub fn silence_error(peer: &str, errno: Errno) -> Error {
 /// client that is there and does not read still acknowledges.
 fn has_fallen_silent(socket: impl AsFd, patience: Patience) -> bool {
     // SAFETY: the structure holds integers alone, for which zeros are values.
-    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-    let mut len = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or(0);
-    // SAFETY: `info` is writable for `len` bytes, its size, and `len` is writable.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            (&raw mut info).cast(),
-            &raw mut len,
-        )
+    let info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    // SAFETY: the system writes such a structure for this option, of integers alone.
+    let info = unsafe { get_option(&socket, (libc::IPPROTO_TCP, libc::TCP_INFO), info) };
+    let Ok(info) = info else {
+        return false;
     };
     // One probe of a closed window may be on its way to a peer that is there.
     let unanswered = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
     let since = Duration::from_millis(info.tcpi_last_ack_recv.into());
-    result == 0 && unanswered && since >= patience.duration()
+    unanswered && since >= patience.duration()
 }
 
 /// Turns on keep-alive: the system asks the peer's system while a socket is silent, and ends the

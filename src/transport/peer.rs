@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Who is at the other end of a connection, as the system tells.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PeerOrigin {
     /// The transport's scheme.
     pub scheme: &'static str,
@@ -37,34 +37,4 @@ pub struct PeerIds {
     pub uid: u32,
     /// Its group.
     pub gid: u32,
-}
-
-impl PeerOrigin {
-    /// Within this process.
-    pub const MEM: Self = Self {
-        scheme: "mem",
-        process: None,
-        address: None,
-        certificate: None,
-    };
-
-    /// Behind a socket of this machine.
-    pub const fn shm(process: PeerIds) -> Self {
-        Self {
-            scheme: "shm",
-            process: Some(process),
-            address: None,
-            certificate: None,
-        }
-    }
-
-    /// At an address, which is none if the system did not tell.
-    pub const fn at(scheme: &'static str, address: Option<SocketAddr>) -> Self {
-        Self {
-            scheme,
-            process: None,
-            address,
-            certificate: None,
-        }
-    }
 }

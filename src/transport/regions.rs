@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::device::BufferRef;
 use crate::device::cuda;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::proto::Span;
 
 /// Memory named by an address list, found again at the receiver.
@@ -21,19 +21,6 @@ pub struct Resolved {
     pub pulled: bool,
     /// Where the memory is a GPU's: the buffers are addresses there, which no processor reads.
     pub gpu: Option<ResolvedGpu>,
-}
-
-impl Resolved {
-    /// So many empty buffers.
-    pub(super) fn empty(count: usize) -> Self {
-        Self {
-            buffers: vec![BufferRef::EMPTY; count],
-            owner: Arc::new(()),
-            shared: false,
-            pulled: false,
-            gpu: None,
-        }
-    }
 }
 
 /// The place of a body that is on a GPU.
@@ -94,36 +81,4 @@ pub trait PeerRegions {
     fn is_sound(&self) -> bool {
         true
     }
-}
-
-/// The regions of a connection that has none.
-pub(super) struct NoRegions;
-
-impl PeerRegions for NoRegions {
-    fn map(&mut self, id: u16, _handle: &[u8], _fd: Option<OwnedFd>) -> Result<()> {
-        Err(no_regions(id))
-    }
-
-    fn unmap(&mut self, id: u16) -> Result<Unmapped> {
-        Err(no_regions(id))
-    }
-
-    fn resolve(&mut self, _: u32, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
-        if spans.iter().any(|span| span.length > 0) {
-            return Err(Error::protocol(format!(
-                // Rule U2.
-                "message {seq} came with a list of addresses, and nothing is lent on this \
-                 connection"
-            )));
-        }
-        Ok(Resolved::empty(spans.len()))
-    }
-}
-
-/// The peer names a region on a connection that has none.
-pub(super) fn no_regions(id: u16) -> Error {
-    Error::protocol(format!(
-        // Rule E3.
-        "region {id} on a connection that has none"
-    ))
 }

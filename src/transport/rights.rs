@@ -45,6 +45,34 @@ pub fn pass(socket: &impl AsFd, may: bool) -> bool {
     result == 0
 }
 
+/// An option of `socket`, by its level and name. The system may write a part of `value` only.
+///
+/// # Safety
+///
+/// Whatever the system writes for this option is a `T`, or the beginning of one.
+pub unsafe fn get_option<T>(
+    socket: &impl AsFd,
+    (level, name): (libc::c_int, libc::c_int),
+    mut value: T,
+) -> std::io::Result<T> {
+    let mut len = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0);
+    // SAFETY: `value` is writable for `len` bytes, its size, and `len` is writable. The caller
+    // promises that the bytes that the system writes make a `T`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            name,
+            (&raw mut value).cast(),
+            &raw mut len,
+        )
+    };
+    match result {
+        0 => Ok(value),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 /// What a look into a socket shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketContents {

@@ -547,7 +547,11 @@ fn what_is_no_ring_is_refused() {
     rustix::fs::fallocate(&unsealed, FallocateFlags::empty(), 0, FILE_BYTES).unwrap();
     let short = 4096_u64.to_le_bytes();
     for (len, fd, text) in [
-        (FILE_BYTES.to_le_bytes(), unsealed.as_fd(), "sealed"),
+        (
+            FILE_BYTES.to_le_bytes(),
+            unsealed.as_fd(),
+            "lacks the seals",
+        ),
         (short, region.fd().as_fd(), "makes no sense"),
     ] {
         let (mut client, server) = asking();

@@ -102,7 +102,7 @@ fn serve_counted(
 ) -> Arc<EndLink> {
     let link = EndsWhileReceiving {
         identity: Identity {
-            origin: PeerOrigin::MEM,
+            origin: PeerOrigin::default(),
             peer: "a test".to_owned(),
             same_user: true,
             readiness: ConnectionReadiness {

@@ -43,11 +43,11 @@ impl HostRegion {
 
 impl OpenRegion for HostRegion {
     fn len(&self) -> usize {
-        self.region.region().len()
+        self.region.region.len()
     }
 
     fn slice(&self, offset: u64, len: u64) -> Option<BufferRef> {
-        self.region.region().slice(offset, len)
+        self.region.region.slice(offset, len)
     }
 
     fn device(&self) -> Option<&Arc<Device>> {

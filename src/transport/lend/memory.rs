@@ -87,7 +87,7 @@ impl CopyRegion {
     /// The region as memory that is lent.
     pub fn memory(&self) -> LentMemory {
         match self {
-            Self::Host(region) => LentMemory::Host(Arc::clone(region.region())),
+            Self::Host(region) => LentMemory::Host(Arc::clone(&region.region)),
             Self::Gpu(region) => LentMemory::Gpu(Arc::clone(region)),
         }
     }
@@ -95,7 +95,7 @@ impl CopyRegion {
     /// The blocks in use.
     pub fn blocks(&self) -> &Lendable {
         match self {
-            Self::Host(region) => region.region(),
+            Self::Host(region) => &region.region,
             Self::Gpu(region) => region,
         }
     }
@@ -103,7 +103,7 @@ impl CopyRegion {
     /// Bytes of the region.
     pub fn len(&self) -> usize {
         match self {
-            Self::Host(region) => region.region().len(),
+            Self::Host(region) => region.region.len(),
             Self::Gpu(region) => region.len(),
         }
     }
@@ -119,7 +119,7 @@ impl CopyRegion {
     /// The first byte. On a GPU the address is the device's, and the processor cannot reach it.
     fn base(&self) -> *mut u8 {
         match self {
-            Self::Host(region) => region.region().base().as_ptr(),
+            Self::Host(region) => region.region.base().as_ptr(),
             // Addresses have 64 bits wherever there is CUDA.
             Self::Gpu(region) => {
                 std::ptr::without_provenance_mut(usize::try_from(region.base()).unwrap_or(0))

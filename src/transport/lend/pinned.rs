@@ -38,7 +38,7 @@ impl HostMapping for MappedRegion {
 pub(super) struct PinnedRegion<R> {
     /// First: the driver lets go of the memory before it is unmapped.
     registered: OnceLock<Option<Registered>>,
-    region: Arc<R>,
+    pub region: Arc<R>,
 }
 
 impl<R: HostMapping> PinnedRegion<R> {
@@ -47,10 +47,6 @@ impl<R: HostMapping> PinnedRegion<R> {
             registered: OnceLock::new(),
             region: Arc::new(region),
         }
-    }
-
-    pub fn region(&self) -> &Arc<R> {
-        &self.region
     }
 
     /// Lets `device` copy at its full rate. If the system refuses to pin so much, or the device to

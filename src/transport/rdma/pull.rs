@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
-use crate::proto::{AddressList, BodyKind, Bytes, Span, body_of_tag};
+use crate::proto::{AddressList, BodyKind, Bytes, Fields, Span, body_of_tag};
 use crate::transport::lend::{beyond, ensure_new, never_announced, split_address};
 use crate::transport::rdma::remote::{ALIGNMENT, RemoteRead, RemoteReads};
 use crate::transport::{BodyPlace, Incoming, Resolved};
@@ -330,23 +330,20 @@ impl<K> Pulls<K> {
         handle: &[u8],
     ) -> Result<Vec<(u32, Incoming)>> {
         ensure_new(id, self.regions.contains_key(&id))?;
-        let parts = handle
-            .split_first_chunk::<8>()
-            .and_then(|(base, rest)| Some((base, rest.split_first_chunk::<8>()?)));
-        let Some((base, (length, key))) = parts else {
+        let mut fields = Fields::new(handle);
+        let (Some(base), Some(length)) = (fields.u64(), fields.u64()) else {
             return Err(Error::protocol(format!(
                 "the handle of region {id} has {} bytes, which no address, length and key have",
                 handle.len()
             )));
         };
-        let (base, length) = (u64::from_le_bytes(*base), u64::from_le_bytes(*length));
         if base.checked_add(length).is_none() {
             return Err(Error::protocol(format!(
                 "region {id} has {length} bytes at {base:#x}, past the end of all memory"
             )));
         }
         let key = link
-            .unpack(key)
+            .unpack(fields.rest())
             .map_err(|error| error.context(format_args!("region {id}")))?;
         let key = Arc::new(key);
         self.regions.insert(id, PulledRegion { base, length, key });

@@ -9,7 +9,7 @@ use crate::error::{Error, Result, Status};
 use crate::proto::ExpectedBody;
 use crate::transport::closing::{Socket, closer};
 use crate::transport::connection::ConnectionEnd;
-use crate::transport::features::{Feature, Scheme};
+use crate::transport::features::RingMessage;
 use crate::transport::lend::{ByDescriptor, PeerProcess, RegionPool, RegionTable};
 use crate::transport::shm::descriptors::DescriptorReader;
 use crate::transport::shm::process;
@@ -117,7 +117,11 @@ impl ShmConnection {
         Ok(Self {
             identity: Identity {
                 peer: peer.shown(),
-                origin: PeerOrigin::shm(peer),
+                origin: PeerOrigin {
+                    scheme: "shm",
+                    process: Some(peer),
+                    ..PeerOrigin::default()
+                },
                 same_user: peer.is_same_user(),
                 descriptors: 1 + usize::from(readiness.peer_death.is_some()),
                 readiness,
@@ -182,7 +186,7 @@ impl ShmConnection {
             *self.ring_of(writer) = RingProgress::Asked;
             self.settle_descriptors();
             // If this fails the connection is over, and the next read or write reports it.
-            let _ = (self.channel).queue(0, message(Feature::AskRing(writer), None));
+            let _ = (self.channel).queue(0, message(writer, None, None));
         }
     }
 
@@ -194,14 +198,12 @@ impl ShmConnection {
     }
 
     /// A client asks for a ring, or a server brings it.
-    fn handle_ring(&mut self, feature: Feature, fd: Option<OwnedFd>) -> Result<()> {
-        let (Feature::AskRing(writer) | Feature::Ring(writer, _)) = feature else {
-            return Ok(());
-        };
+    fn handle_ring(&mut self, ring: RingMessage, fd: Option<OwnedFd>) -> Result<()> {
+        let RingMessage { writer, length } = ring;
         let progress = std::mem::replace(self.ring_of(writer), RingProgress::Settled);
-        match (progress, feature) {
-            (RingProgress::MayBeAsked, Feature::AskRing(_)) => self.give_ring(writer),
-            (RingProgress::Asked, Feature::Ring(_, RING_FILE_BYTES)) => self.take_ring(writer, fd),
+        match (progress, length) {
+            (RingProgress::MayBeAsked, None) => self.give_ring(writer),
+            (RingProgress::Asked, Some(RING_FILE_BYTES)) => self.take_ring(writer, fd),
             _ => Err(Error::protocol(format!(
                 "the peer sent a RING that makes no sense: a client asks once for each, and a \
                  server answers once, with a ring of {RING_FILE_BYTES} bytes"
@@ -239,8 +241,8 @@ impl ShmConnection {
         match made {
             Ok((memory, file)) => {
                 self.use_ring(writer, memory);
-                let ring = Feature::Ring(writer, RING_FILE_BYTES);
-                self.channel.queue(0, message(ring, file))
+                let ring = message(writer, Some(RING_FILE_BYTES), file);
+                self.channel.queue(0, ring)
             }
             Err(error) => {
                 tracing::debug!("a client that asked for a ring gets none: {error}");
@@ -259,12 +261,12 @@ impl ShmConnection {
             reader.wake();
         }
         self.channel.reader.allow_switches();
-        self.channel.wire.set_reader(reader);
+        self.channel.wire.reader = Some(reader);
     }
 }
 
-fn message(feature: Feature, fd: Option<Arc<OwnedFd>>) -> Outgoing {
-    let bytes = feature.encode();
+fn message(writer: ConnectionEnd, length: Option<u64>, fd: Option<Arc<OwnedFd>>) -> Outgoing {
+    let bytes = RingMessage { writer, length }.encode();
     Outgoing::Control { bytes, fd }
 }
 
@@ -316,11 +318,9 @@ impl Connection for ShmConnection {
     fn receive(&mut self) -> Result<Option<(u32, Incoming)>> {
         let mut received = self.channel.receive();
         while let Ok(Some((0, Incoming::Control { bytes, fd }))) = &mut received {
-            let handled = match Feature::decode(Scheme::Shm, bytes) {
-                Ok(Some(feature @ (Feature::AskRing(_) | Feature::Ring(..)))) => {
-                    self.handle_ring(feature, fd.take())
-                }
-                Ok(_) => break,
+            let handled = match RingMessage::decode(bytes) {
+                Ok(Some(ring)) => self.handle_ring(ring, fd.take()),
+                Ok(None) => break,
                 Err(error) => Err(error),
             };
             received = match handled {
@@ -339,18 +339,18 @@ impl Connection for ShmConnection {
 
     fn wake(&mut self) {
         self.awake = true;
-        if let Some(reader) = self.channel.wire.reader() {
+        if let Some(reader) = &mut self.channel.wire.reader {
             reader.wake();
         }
     }
 
     fn doze(&mut self) -> bool {
         self.awake = false;
-        let reader = self.channel.wire.reader();
+        let reader = self.channel.wire.reader.as_mut();
         let has_bytes = reader.is_some_and(RingReader::doze);
         // Bytes in the ring whose turn has not come are announced on the socket, which wakes a
         // sleeper.
-        has_bytes && self.channel.is_aside()
+        has_bytes && self.channel.is_aside
     }
 
     fn ways(&self, extension: bool) -> BodyWays {

@@ -12,7 +12,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 use crate::error::{Error, Result, Status};
 use crate::transport::Incoming;
 use crate::transport::closing::{Foreign, Socket};
-use crate::transport::features::Feature;
+use crate::transport::features::RingMessage;
 use crate::transport::lend::GpuHandle;
 use crate::transport::rights::{self, SocketContents};
 use crate::transport::shm::ring::{RingReader, RingWriter};
@@ -46,7 +46,7 @@ pub struct DescriptorReader {
     /// This end's part in the ring of its own frames, and whether the next frame goes there.
     writer: Option<(RingWriter, FramePlace)>,
     /// The same in the ring of the peer's frames.
-    reader: Option<RingReader>,
+    pub reader: Option<RingReader>,
 }
 
 struct Descriptor {
@@ -118,16 +118,6 @@ impl DescriptorReader {
     pub fn set_writer(&mut self, writer: RingWriter) {
         self.writer = Some((writer, FramePlace::Socket));
     }
-
-    /// The ring of the peer's frames.
-    pub fn set_reader(&mut self, reader: RingReader) {
-        self.reader = Some(reader);
-    }
-
-    /// This end's part in the ring of the peer's frames.
-    pub fn reader(&mut self) -> Option<&mut RingReader> {
-        self.reader.as_mut()
-    }
 }
 
 /// Puts a frame into the ring, if there is room for it and two SWITCHes: one wakes the reader, and
@@ -195,7 +185,7 @@ impl Wire for DescriptorReader {
             // A legacy handle of a GPU's memory comes without a descriptor.
             let brings = match bytes.split_first_chunk() {
                 Some(([REGION_KIND, _, _], handle)) => GpuHandle::brings_descriptor(handle),
-                _ => bytes.first() == Some(&REGION_KIND) || Feature::is_ring_with_descriptor(bytes),
+                _ => bytes.first() == Some(&REGION_KIND) || RingMessage::brings_descriptor(bytes),
             };
             if brings {
                 let came = self.waiting.pop_front();

@@ -21,12 +21,12 @@
 //! position that it moves. Bytes are copied out before they are looked at. The memfd cannot shrink.
 
 use std::os::fd::OwnedFd;
-use std::ptr::NonNull;
 
-use rustix::fs::{FallocateFlags, FileType, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::fs::{FallocateFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::device::memfd::{Memfd, ensure_whole};
+use crate::device::region::{Mapping, examine};
 use crate::error::{Error, Result};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -112,17 +112,14 @@ impl Positions {
     }
 }
 
-/// The memory of a ring, mapped.
+/// The memory of a ring, mapped. Its bytes are reached by atomics, or copied by the one owner of a
+/// `RingWriter` or a `RingReader`.
 #[derive(Debug)]
 pub struct RingMapping {
-    base: NonNull<u8>,
+    mapping: Mapping,
     /// At a server: the file that the client maps.
     file: Option<Memfd>,
 }
-
-// SAFETY: a mapping belongs to the process, not to a thread; what is in it is reached by atomics,
-// or copied by the one owner of a `RingWriter` or a `RingReader`.
-unsafe impl Send for RingMapping {}
 
 impl RingMapping {
     /// Makes a ring, at a server.
@@ -135,35 +132,22 @@ impl RingMapping {
         // Every page is there from the start: neither side can run out of memory in it.
         rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, FILE_BYTES as u64).map_err(failed)?;
         rustix::fs::fcntl_add_seals(fd, SEALS | SealFlags::SEAL).map_err(failed)?;
-        let mut made = Self::map(fd)?;
-        made.file = Some(file);
-        Ok(made)
+        Ok(Self {
+            mapping: map(fd)?,
+            file: Some(file),
+        })
     }
 
     /// Maps the ring that the server has made, at a client.
     /// Errors: `Protocol` when it is not a memfd of the size of a ring that can neither shrink nor
     /// grow, with all its pages there; `OutOfMemory` when it cannot be mapped.
     pub fn of_server(fd: &OwnedFd) -> Result<Self> {
-        let failed = |errno| Error::os("cannot examine the server's ring", errno);
-        let stat = rustix::fs::fstat(fd).map_err(failed)?;
-        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        let sealed =
-            is_file && rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
-        if !sealed {
-            return Err(Error::protocol(
-                "the server's ring is not a file in memory that is sealed against shrinking",
-            ));
-        }
-        // Read after the seals were seen: from then on the size cannot change.
-        let stat = rustix::fs::fstat(fd).map_err(failed)?;
-        let size = u64::try_from(stat.st_size).unwrap_or(0);
-        if size != FILE_BYTES as u64 {
-            return Err(Error::protocol(format!(
-                "the server's ring has {size} bytes; a ring has {FILE_BYTES}"
-            )));
-        }
-        ensure_whole(fd, size, "the server's ring")?;
-        Self::map(fd)
+        examine(fd, FILE_BYTES as u64, SEALS, "ring")?;
+        ensure_whole(fd, FILE_BYTES as u64, "the peer's ring")?;
+        Ok(Self {
+            mapping: map(fd)?,
+            file: None,
+        })
     }
 
     /// At a server: the file that the client maps.
@@ -171,28 +155,17 @@ impl RingMapping {
         self.file.as_ref()
     }
 
-    fn map(fd: &OwnedFd) -> Result<Self> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: no address is asked for, so the kernel picks one where nothing is mapped.
-        let mapped = unsafe { mmap(std::ptr::null_mut(), FILE_BYTES, access, flags, fd, 0) }
-            .map_err(|errno| Error::os("cannot map the ring of a connection", errno))?;
-        NonNull::new(mapped.cast())
-            .map(|base| Self { base, file: None })
-            .ok_or_else(|| Error::out_of_memory("the system mapped a ring at address 0"))
-    }
-
     fn positions(&self) -> &Positions {
         // SAFETY: the mapping is longer than the head, begins on a page and so is aligned to its
         // lines, and lives as long as `self`. Every value of the bytes is one of the atomics', by
         // which alone either process touches them.
-        unsafe { self.base.cast::<Positions>().as_ref() }
+        unsafe { self.mapping.data.cast::<Positions>().as_ref() }
     }
 
     /// Where the byte at `position` is, and how many there are up to the ring's end.
     fn place(&self, position: u64) -> (*mut u8, usize) {
         let at = usize::try_from(position % CAPACITY as u64).unwrap_or(0);
-        let data = self.base.as_ptr().wrapping_add(DATA_OFFSET + at);
+        let data = self.mapping.data.as_ptr().wrapping_add(DATA_OFFSET + at);
         (data, CAPACITY - at)
     }
 
@@ -224,12 +197,11 @@ impl RingMapping {
     }
 }
 
-impl Drop for RingMapping {
-    fn drop(&mut self) {
-        // SAFETY: a whole mapping made by `map`; whoever points into it borrows this value.
-        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), FILE_BYTES) };
-        debug_assert!(unmapped.is_ok(), "a whole mapping can always be unmapped");
-    }
+/// Maps the file of a ring.
+fn map(fd: &OwnedFd) -> Result<Mapping> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::SHARED | MapFlags::POPULATE;
+    Mapping::new(fd, FILE_BYTES, access, flags)
 }
 
 /// The writer's end of a ring.

@@ -1,7 +1,7 @@
 //! Addresses, and who is at the other end of a socket.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,7 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{Role, Uri};
 use crate::transport::PeerIds;
 use crate::transport::closing::Socket;
+use crate::transport::rights::get_option;
 use crate::transport::shm::users::is_anybody;
 
 /// Most bytes of a path or name: `sun_path` has 108, one of which is a zero byte.
@@ -126,26 +127,14 @@ impl PeerIds {
     /// Asks the kernel (SO_PEERCRED).
     pub(super) fn of(socket: &Socket) -> Result<Self> {
         // rustix takes a pid of 0, which a peer of another pid namespace has, for impossible.
-        let mut cred = libc::ucred {
+        let nobody = libc::ucred {
             pid: 0,
             uid: u32::MAX,
             gid: u32::MAX,
         };
-        let mut len = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
-        // SAFETY: `cred` is writable for `len` bytes, its size, and `len` is writable.
-        let result = unsafe {
-            libc::getsockopt(
-                socket.as_fd().as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_PEERCRED,
-                (&raw mut cred).cast(),
-                &raw mut len,
-            )
-        };
-        if result != 0 {
-            let error = std::io::Error::last_os_error();
-            return Err(Error::io("cannot ask who the peer is", &error));
-        }
+        // SAFETY: the system writes such a structure for this option.
+        let cred = unsafe { get_option(socket, (libc::SOL_SOCKET, libc::SO_PEERCRED), nobody) }
+            .map_err(|error| Error::io("cannot ask who the peer is", &error))?;
         socket.belongs_to(cred.uid);
         Ok(Self {
             pid: cred.pid,

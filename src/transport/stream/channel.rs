@@ -104,7 +104,7 @@ pub struct Channel<W: ?Sized> {
     /// Bytes read and not yet cut into frames.
     buffer: ReadBuffer,
     /// The next frame comes another way than through the socket.
-    is_aside: bool,
+    pub is_aside: bool,
     /// Bytes that came that way, not yet cut into frames.
     aside: ReadBuffer,
     /// The last read left the socket empty: it is asked again after a wait.
@@ -113,13 +113,13 @@ pub struct Channel<W: ?Sized> {
     received: u64,
     outbox: Outbox,
     /// The socket took no more when it was last written to.
-    full: bool,
+    pub is_full: bool,
     /// The peer was told that nothing more is sent.
     finished: bool,
     /// Why nothing more is received.
     over: Option<Error>,
     /// Whether `over` is an end that the peer made, between two messages.
-    ended: bool,
+    pub has_ended: bool,
     /// Why nothing more is sent.
     broken: Option<Error>,
 }
@@ -144,17 +144,12 @@ impl<W: Wire + ?Sized> Channel<W> {
             drained: false,
             received: 0,
             outbox: Outbox::default(),
-            full: false,
+            is_full: false,
             finished: false,
             over: None,
-            ended: false,
+            has_ended: false,
             broken: None,
         }
-    }
-
-    /// Whether the peer has ended the connection between two messages, and all of them were taken.
-    pub fn has_ended(&self) -> bool {
-        self.ended
     }
 
     /// See [`Connection::forget_bodies`](crate::transport::Connection::forget_bodies).
@@ -162,11 +157,6 @@ impl<W: Wire + ?Sized> Channel<W> {
         self.reader.clear_posted(number);
         // The next stream begins with a look at the socket.
         self.drained = false;
-    }
-
-    /// Whether the next frame is beside the socket.
-    pub fn is_aside(&self) -> bool {
-        self.is_aside
     }
 
     /// See [`Connection::waiting`](crate::transport::Connection::waiting).
@@ -182,11 +172,6 @@ impl<W: Wire + ?Sized> Channel<W> {
             held: outbox.held + unsent,
             received: self.received,
         }
-    }
-
-    /// Whether the socket took no more when it was last written to.
-    pub fn is_full(&self) -> bool {
-        self.full
     }
 
     /// See [`Connection::queue`](crate::transport::Connection::queue).
@@ -212,12 +197,12 @@ impl<W: Wire + ?Sized> Channel<W> {
         }
         let written = self.wire.write(self.socket.as_fd(), &mut self.outbox);
         let written = written.map_err(|errno| {
-            let error = self.write_error(errno);
+            let error = self.io_error("write to", errno);
             // What the peer sent before it went can still be received.
             self.break_off(error.clone());
             error
         })?;
-        self.full = !written;
+        self.is_full = !written;
         Ok(written)
     }
 
@@ -325,13 +310,13 @@ impl<W: Wire + ?Sized> Channel<W> {
             }
             match self.fill() {
                 Ok(0) => {
-                    self.ended = !self.reader.is_mid_frame();
+                    self.has_ended = !self.reader.is_mid_frame();
                     return Err(self.end_error());
                 }
                 Ok(_) => self.wire.check()?,
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(self.read_error(errno)),
+                Err(errno) => return Err(self.io_error("read from", errno)),
             }
         }
     }
@@ -390,7 +375,8 @@ impl<W: Wire + ?Sized> Channel<W> {
         }
     }
 
-    fn read_error(&self, errno: Errno) -> Error {
+    /// `doing`: to read from, or to write to.
+    fn io_error(&self, doing: &str, errno: Errno) -> Error {
         if let Some(error) = self.wire.explain(errno) {
             return error;
         }
@@ -401,19 +387,6 @@ impl<W: Wire + ?Sized> Channel<W> {
                 self.peer,
                 self.place()
             )),
-            errno if is_silence(errno.raw_os_error()) => silence_error(&self.peer, errno),
-            errno => Error::os(
-                format_args!("cannot read from the peer ({})", self.peer),
-                errno,
-            ),
-        }
-    }
-
-    fn write_error(&self, errno: Errno) -> Error {
-        if let Some(error) = self.wire.explain(errno) {
-            return error;
-        }
-        match errno {
             Errno::TOOMANYREFS => Error::new(
                 Status::OutOfResources,
                 "too many descriptors of regions are on their way to peers that do not read them; \
@@ -421,7 +394,7 @@ impl<W: Wire + ?Sized> Channel<W> {
             ),
             errno if is_silence(errno.raw_os_error()) => silence_error(&self.peer, errno),
             errno => Error::os(
-                format_args!("cannot write to the peer ({})", self.peer),
+                format_args!("cannot {doing} the peer ({})", self.peer),
                 errno,
             ),
         }

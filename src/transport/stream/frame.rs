@@ -59,15 +59,17 @@ enum FramePart {
     Discard { left: u64 },
 }
 
-impl FramePart {
-    const START: Self = Self::Header {
-        bytes: [0; HEADER_BYTES],
-        have: 0,
-    };
+impl Default for FramePart {
+    fn default() -> Self {
+        Self::Header {
+            bytes: [0; HEADER_BYTES],
+            have: 0,
+        }
+    }
 }
 
 /// Cuts a stream of bytes into frames.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct FrameReader {
     state: FramePart,
     /// The peer is a client.
@@ -94,17 +96,9 @@ impl FrameReader {
     /// A reader that takes bodies of up to `unexpected_bytes` before they are posted.
     pub fn new(unexpected_bytes: u64) -> Self {
         Self {
-            state: FramePart::START,
             metadata_bytes: MAX_METADATA_BYTES,
-            is_server: false,
-            partial: None,
             unexpected_bytes,
-            early_bytes: 0,
-            posted: VecDeque::new(),
-            early: HashSet::default(),
-            switches: false,
-            switched: false,
-            failed: None,
+            ..Self::default()
         }
     }
 
@@ -151,7 +145,7 @@ impl FrameReader {
         if let Err(error) = &result {
             self.failed = Some(error.clone());
             // What was half read is of no use to anyone.
-            self.state = FramePart::START;
+            self.state = FramePart::default();
         }
         result
     }
@@ -197,7 +191,7 @@ impl FrameReader {
                     if *left > 0 {
                         return Ok(None);
                     }
-                    self.state = FramePart::START;
+                    self.state = FramePart::default();
                 }
             }
         }
@@ -263,7 +257,7 @@ impl FrameReader {
             && let Err(error) = self.begin_body(waiting, kind, length, &mut &[][..])
         {
             self.failed = Some(error);
-            self.state = FramePart::START;
+            self.state = FramePart::default();
         }
     }
 
@@ -307,7 +301,7 @@ impl FrameReader {
         let need = usize::try_from(length)
             .map_err(|_| Error::out_of_memory(format!("a message of {length} bytes")))?;
         if (1..=MAX_STEP_BYTES.min(input.len())).contains(&need) {
-            self.state = FramePart::START;
+            self.state = FramePart::default();
             let message = message(class, tag, Bytes::from_slice(take(input, need)));
             return Ok(message.map(|message| (number, message)));
         }
@@ -403,7 +397,7 @@ impl FrameReader {
     }
 
     fn finish(&mut self) -> Option<(u32, Incoming)> {
-        match std::mem::replace(&mut self.state, FramePart::START) {
+        match std::mem::take(&mut self.state) {
             FramePart::Bytes {
                 class: FrameClass::Switch,
                 ..

@@ -15,7 +15,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::error::{Error, Result};
 use crate::proto::{ExpectedBody, body_of_tag};
-use crate::transport::features::{Feature, Scheme};
+use crate::transport::features::Join;
 use crate::transport::patience::PeerMachine;
 use crate::transport::stream::Channel;
 use crate::transport::tcp::group::Groups;
@@ -152,10 +152,10 @@ impl TcpConnection {
             return Ok(Some((number, message)));
         };
         let join = match &message {
-            Incoming::Control { bytes, .. } => Feature::decode(Scheme::Tcp, bytes)?,
+            Incoming::Control { bytes, .. } => Join::decode(bytes)?,
             _ => None,
         };
-        let Some(Feature::Join(join)) = join else {
+        let Some(join) = join else {
             return Ok(Some((number, message)));
         };
         let groups = joins.groups.upgrade().ok_or_else(|| {
@@ -193,8 +193,8 @@ impl TcpConnection {
         let mut wanted = EventFlags::empty();
         // A body that waits to be posted would be reported on and on.
         wanted.set(EventFlags::IN, channel.waiting().is_none());
-        wanted.set(EventFlags::OUT, channel.is_full());
-        if channel.has_ended() {
+        wanted.set(EventFlags::OUT, channel.is_full);
+        if channel.has_ended {
             let _ = epoll::delete(&watch.epoll, &channel.socket);
         } else if wanted != socket.watched {
             let data = EventData::new_u64(0);
@@ -230,7 +230,7 @@ impl TcpConnection {
         for index in (self.next..count).chain(0..self.next) {
             let channel = &mut self.sockets[index].channel;
             let received = channel.receive();
-            let ended = channel.has_ended();
+            let ended = channel.has_ended;
             self.watch(index);
             match received {
                 Ok(Some((number, message))) => {
@@ -248,7 +248,7 @@ impl TcpConnection {
         let Some(error) = end else { return Ok(None) };
         // The end of one socket ends the connection, once the others have ended or their time is
         // over.
-        let all = self.sockets.iter().all(|socket| socket.channel.has_ended());
+        let all = self.sockets.iter().all(|socket| socket.channel.has_ended);
         match self.ending {
             _ if all => Err(error),
             Some(since) if since.elapsed() >= END_TIME => Err(error),
@@ -290,7 +290,7 @@ impl Connection for TcpConnection {
         for index in 0..self.sockets.len() {
             let channel = &mut self.sockets[index].channel;
             // What the others have to say is read first.
-            if !channel.has_ended() {
+            if !channel.has_ended {
                 let flushed = channel.flush();
                 self.watch(index);
                 match flushed {

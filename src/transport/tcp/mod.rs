@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::proto::Uri;
 use crate::transport::address::Address;
 use crate::transport::connection::ConnectionEnd;
-use crate::transport::features::{Feature, Join, MAX_SOCKETS};
+use crate::transport::features::{Join, MAX_SOCKETS};
 use crate::transport::patience::{PATIENCE_SETTING, Patience};
 use crate::transport::tcp::connection::TcpConnection;
 use crate::transport::tcp::listener::TcpListener;
@@ -145,7 +145,7 @@ fn join(sockets: &mut [WatchedSocket]) -> Result<()> {
             index,
             count,
         };
-        let bytes = Feature::Join(join).encode();
+        let bytes = join.encode();
         let channel = &mut socket.channel;
         channel.queue(0, Outgoing::Control { bytes, fd: None })?;
         channel.flush()?;

@@ -94,8 +94,10 @@ impl WatchedSocket {
         Self {
             channel: Channel::new(socket, name, unexpected, wire),
             origin: PeerOrigin {
+                scheme: transport.scheme,
+                process: None,
+                address: Some(peer),
                 certificate,
-                ..PeerOrigin::at(transport.scheme, Some(peer))
             },
             trust: transport.trust,
             patience,

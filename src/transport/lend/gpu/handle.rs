@@ -6,11 +6,10 @@ use std::sync::Arc;
 use crate::device::cuda::export::{Allocation, ExportHandle};
 use crate::device::cuda::{CudaRegion, Device};
 use crate::error::{Error, Result};
-use crate::proto::{IPC_HANDLE_BYTES, UUID_BYTES};
+use crate::proto::{Fields, IPC_HANDLE_BYTES, UUID_BYTES};
 use crate::transport::lend::export::ExportedRegion;
 
-/// Bytes of the fields that every kind has.
-const FIXED_BYTES: usize = 33;
+const RESERVED: [u8; 8] = [0; 8];
 const FD: u8 = 1;
 const LEGACY: u8 = 2;
 
@@ -67,35 +66,29 @@ fn exported(device: &Device, len: usize, kind: HandleKind, fd: Option<OwnedFd>) 
 impl GpuHandle {
     /// The bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(FIXED_BYTES + IPC_HANDLE_BYTES);
-        bytes.extend_from_slice(&self.length.to_le_bytes());
-        bytes.push(match self.kind {
-            HandleKind::Descriptor => FD,
-            HandleKind::Legacy(_) => LEGACY,
-        });
-        bytes.extend_from_slice(&self.uuid);
-        bytes.extend_from_slice(&[0; 8]);
-        if let HandleKind::Legacy(handle) = &self.kind {
-            bytes.extend_from_slice(handle);
-        }
-        bytes
+        let (kind, rest) = match &self.kind {
+            HandleKind::Descriptor => (FD, &[][..]),
+            HandleKind::Legacy(handle) => (LEGACY, &handle[..]),
+        };
+        let length = self.length.to_le_bytes();
+        [&length[..], &[kind], &self.uuid, &RESERVED, rest].concat()
     }
 
     /// Reads a handle; `None` for one of the host's memory, which has another length.
     /// Errors: `Protocol`: it is neither.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>> {
-        let Some((fixed, rest)) = bytes.split_first_chunk::<FIXED_BYTES>() else {
+        let mut fields = Fields::new(bytes);
+        let (Some(length), Some(kind)) = (fields.u64(), fields.u8()) else {
             return Ok(None);
         };
-        let (length, fixed) = fixed.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
-        let (kind, fixed) = fixed.split_first().unwrap_or((&0, &[]));
-        let (uuid, reserved) = fixed
-            .split_first_chunk::<UUID_BYTES>()
-            .unwrap_or((&[0; UUID_BYTES], &[]));
-        if reserved.iter().any(|byte| *byte != 0) {
+        let (Some(uuid), Some(reserved)) = (fields.chunk(), fields.chunk()) else {
+            return Ok(None);
+        };
+        let rest = fields.rest();
+        if reserved != RESERVED {
             return Err(wrong("has something in its reserved bytes".to_owned()));
         }
-        let kind = match *kind {
+        let kind = match kind {
             FD => exact(rest, "a descriptor").map(|_: [u8; 0]| HandleKind::Descriptor)?,
             LEGACY => HandleKind::Legacy(exact(rest, "a legacy handle")?),
             other => {
@@ -104,11 +97,7 @@ impl GpuHandle {
                 )));
             }
         };
-        Ok(Some(Self {
-            length: u64::from_le_bytes(*length),
-            uuid: *uuid,
-            kind,
-        }))
+        Ok(Some(Self { length, uuid, kind }))
     }
 
     /// Whether a descriptor belongs to the REGION message with this handle.

@@ -124,7 +124,11 @@ impl UcxConnection {
         };
         Self {
             identity: Identity {
-                origin: PeerOrigin::at("ucx", address),
+                origin: PeerOrigin {
+                    scheme: "ucx",
+                    address,
+                    ..PeerOrigin::default()
+                },
                 peer,
                 // A socket address says nothing of users.
                 same_user: false,

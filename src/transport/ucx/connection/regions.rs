@@ -7,14 +7,13 @@ use super::{UcxConnection, enter};
 use crate::device::cuda::Device;
 use crate::error::Result;
 use crate::proto::Span;
-use crate::transport::regions::{NoRegions, no_regions};
-use crate::transport::{BodyPlace, PeerRegions, Resolved, Unmapped};
+use crate::transport::{BodyPlace, PeerRegions, RegionTable, Resolved, Unmapped};
 
 impl PeerRegions for UcxConnection {
-    fn map(&mut self, id: u16, handle: &[u8], _fd: Option<OwnedFd>) -> Result<()> {
+    fn map(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()> {
         self.generation.ensure_same_process()?;
         let (Some(link), Some(pulls)) = (&mut self.link, &mut self.pulls) else {
-            return Err(no_regions(id));
+            return RegionTable::default().map(id, handle, fd);
         };
         if self.over.is_some() {
             // Nothing can be read from it any more; what the server said behind it is still heard.
@@ -32,14 +31,14 @@ impl PeerRegions for UcxConnection {
     fn unmap(&mut self, id: u16) -> Result<Unmapped> {
         match &mut self.pulls {
             Some(pulls) => pulls.unmap(id).map(|()| Unmapped::Now),
-            None => Err(no_regions(id)),
+            None => RegionTable::default().unmap(id),
         }
     }
 
     fn resolve(&mut self, number: u32, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
         match &mut self.pulls {
             Some(pulls) => pulls.resolve(BodyPlace { number, seq }, &spans),
-            None => NoRegions.resolve(number, seq, spans),
+            None => RegionTable::default().resolve(number, seq, spans),
         }
     }
 
