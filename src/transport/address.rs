@@ -22,6 +22,11 @@ pub struct Address {
 }
 
 impl Address {
+    /// The error for a host that has no address.
+    pub fn nobody(&self) -> Error {
+        Error::new(Status::Unreachable, format!("{self} stands for no address"))
+    }
+
     /// The address of a URI.
     pub fn of(uri: &Uri) -> Result<Self> {
         let text = uri.address.as_str();

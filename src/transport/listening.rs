@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 use rustix::fs::OFlags;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
 use crate::error::{Error, Result, Status};
@@ -20,27 +20,24 @@ pub const BACKLOG: i32 = 1024;
 /// Errors: `OutOfResources` when the process or the system can have no more of them; what the
 /// system says of a peer that has gone meanwhile.
 pub fn accept(listener: &impl AsFd, address: &str) -> Result<Option<OwnedFd>> {
-    loop {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        match rustix::net::accept_with(listener, flags) {
-            Ok(socket) => return Ok(Some(socket)),
-            Err(Errno::AGAIN) => return Ok(None),
-            Err(Errno::INTR) => {}
-            Err(Errno::MFILE | Errno::NFILE) if nobody_waits(listener) => return Ok(None),
-            Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
-                return Err(Error::os_as(
-                    Status::OutOfResources,
-                    format_args!(
-                        "cannot accept a connection at {address}; raise the limit of open files \
-                         (ulimit -n) or let connections end"
-                    ),
-                    errno,
-                ));
-            }
-            Err(errno) => {
-                let doing = format_args!("cannot accept a connection at {address}");
-                return Err(Error::os(doing, errno));
-            }
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    match retry_on_intr(|| rustix::net::accept_with(listener, flags)) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(Errno::AGAIN) => Ok(None),
+        Err(Errno::MFILE | Errno::NFILE) if nobody_waits(listener) => Ok(None),
+        Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+            Err(Error::os_as(
+                Status::OutOfResources,
+                format_args!(
+                    "cannot accept a connection at {address}; raise the limit of open files \
+                     (ulimit -n) or let connections end"
+                ),
+                errno,
+            ))
+        }
+        Err(errno) => {
+            let doing = format_args!("cannot accept a connection at {address}");
+            Err(Error::os(doing, errno))
         }
     }
 }
@@ -91,29 +88,24 @@ pub fn new_socket(address: &SocketAddr) -> Result<OwnedFd> {
 
 /// Listens at one address; gives the port, too.
 pub fn bind(address: &Address, candidate: &SocketAddr) -> Result<(OwnedFd, u16)> {
-    let failed = |errno| match errno {
-        Errno::ADDRINUSE => Error::os_as(
-            Status::AddressInUse,
-            format_args!("{address} ({candidate}) is taken already; port 0 takes a free one"),
-            errno,
-        ),
-        Errno::ADDRNOTAVAIL => Error::os_as(
-            Status::Unreachable,
-            format_args!("{address} ({candidate}) is no address of this machine"),
-            errno,
-        ),
-        Errno::ACCESS => Error::os_as(
-            Status::Permission,
-            format_args!(
-                "this user may not listen at {address} ({candidate}); ports below 1024 are the \
-                 system's"
+    let failed = |errno| {
+        let place = format!("{address} ({candidate})");
+        let (status, text) = match errno {
+            Errno::ADDRINUSE => (
+                Status::AddressInUse,
+                format!("{place} is taken already; port 0 takes a free one"),
             ),
-            errno,
-        ),
-        _ => Error::os(
-            format_args!("cannot listen at {address} ({candidate})"),
-            errno,
-        ),
+            Errno::ADDRNOTAVAIL => (
+                Status::Unreachable,
+                format!("{place} is no address of this machine"),
+            ),
+            Errno::ACCESS => (
+                Status::Permission,
+                format!("this user may not listen at {place}; ports below 1024 are the system's"),
+            ),
+            _ => return Error::os(format_args!("cannot listen at {place}"), errno),
+        };
+        Error::os_as(status, text, errno)
     };
     let socket = new_socket(candidate)?;
     // Otherwise connections of a server that has just ended keep the port for a minute.

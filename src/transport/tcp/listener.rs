@@ -50,10 +50,7 @@ impl TcpListener {
     /// machine's; `Io`; of tls, as its files have them.
     pub fn new(address: &Address, trust: Trust, options: &LinkOptions) -> Result<Self> {
         let candidates = address.resolve_now(options.connect.time())?;
-        let mut bound = Err(Error::new(
-            Status::Unreachable,
-            format!("{address} stands for no address"),
-        ));
+        let mut bound = Err(address.nobody());
         for candidate in &candidates {
             bound = ensure_allowed(address, candidate, trust, options)
                 .and_then(|()| bind(address, candidate));

@@ -114,12 +114,7 @@ pub async fn connect(
             }
         }
     }
-    Err(failure.unwrap_or_else(|| {
-        Error::new(
-            Status::Unreachable,
-            format!("{address} stands for no address"),
-        )
-    }))
+    Err(failure.unwrap_or_else(|| address.nobody()))
 }
 
 /// Errors: `Cancelled`. The outcome is the socket, or why there is none.
@@ -169,42 +164,26 @@ fn connect_error(
     errno: Errno,
     timeout: Duration,
 ) -> Error {
-    match errno {
-        Errno::CONNREFUSED => Error::os_as(
-            Status::Unreachable,
-            format_args!(
-                "no server listens at {address} ({candidate}); is it started, and is the port the \
-                 one it printed?"
-            ),
-            errno,
+    let place = format!("{address} ({candidate})");
+    let text = match errno {
+        Errno::CONNREFUSED => format!(
+            "no server listens at {place}; is it started, and is the port the one it printed?"
         ),
-        Errno::TIMEDOUT => Error::timeout(format!(
-            "nothing at {address} ({candidate}) answered within {timeout:?}: the machine is down, \
-             a firewall drops the connection, or the server accepts none"
-        )),
-        Errno::HOSTUNREACH | Errno::HOSTDOWN => Error::os_as(
-            Status::Unreachable,
-            format_args!(
-                "the machine of {address} ({candidate}) cannot be reached; is it on, and is the \
-                 address right?"
-            ),
-            errno,
-        ),
-        Errno::NETUNREACH | Errno::NETDOWN | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT => {
-            Error::os_as(
-                Status::Unreachable,
-                format_args!(
-                    "no network of this machine leads to {address} ({candidate}); is the network \
-                     up?"
-                ),
-                errno,
-            )
+        Errno::TIMEDOUT => {
+            return Error::timeout(format!(
+                "nothing at {place} answered within {timeout:?}: the machine is down, a firewall \
+                 drops the connection, or the server accepts none"
+            ));
         }
-        _ => Error::os(
-            format_args!("cannot connect to {address} ({candidate})"),
-            errno,
-        ),
-    }
+        Errno::HOSTUNREACH | Errno::HOSTDOWN => {
+            format!("the machine of {place} cannot be reached; is it on, and is the address right?")
+        }
+        Errno::NETUNREACH | Errno::NETDOWN | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT => {
+            format!("no network of this machine leads to {place}; is the network up?")
+        }
+        _ => return Error::os(format_args!("cannot connect to {place}"), errno),
+    };
+    Error::os_as(Status::Unreachable, text, errno)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use ucx1_sys::{
 use crate::error::{Error, Result};
 use crate::proto::Bytes;
 use crate::transport::ucx::callbacks::{Announced, CallbackInbox, MessageClass};
-use crate::transport::ucx::error::error;
+use crate::transport::ucx::error::ensure;
 use crate::transport::ucx::gather::NUMBER_BYTES;
 use crate::transport::ucx::operations::{Operations, Work};
 use crate::transport::ucx::worker::Worker;
@@ -56,10 +56,8 @@ pub(super) fn listen(worker: &Worker, shared: &Arc<CallbackInbox>) -> Result<()>
         let api = worker.api();
         // SAFETY: the worker lives; the masked fields are set; the handlers take a `CallbackInbox`.
         let status =
-            unsafe { api.ucp_worker_set_am_recv_handler(worker.handle(), &raw const params) };
-        if status != UCS_OK {
-            return Err(error(api, "cannot receive active messages", status));
-        }
+            unsafe { api.ucp_worker_set_am_recv_handler(worker.handle, &raw const params) };
+        ensure(api, "cannot receive active messages", status)?;
     }
     Ok(())
 }
@@ -81,7 +79,7 @@ pub(super) fn fetch(
         class,
         number,
     } = announced;
-    let (api, worker) = (worker.api(), worker.handle());
+    let (api, worker) = (worker.api(), worker.handle);
     let allocate = || -> Result<Vec<u8>> {
         ensure_within_limit(class, length, shared)?;
         let mut bytes = Vec::new();

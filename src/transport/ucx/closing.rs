@@ -218,7 +218,7 @@ impl Remains {
             std::mem::take(&mut reports.announced)
         });
         for message in &announced {
-            let (api, worker) = (link.worker.api(), link.worker.handle());
+            let (api, worker) = (link.worker.api(), link.worker.handle);
             // SAFETY: a description that was kept, given back only here.
             unsafe { api.ucp_am_data_release(worker, message.description) };
         }

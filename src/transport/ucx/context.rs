@@ -62,8 +62,10 @@ const CARRIES_SEVERAL: (u32, u32, u32) = (1, 14, 0);
 /// A context of UCX. It lives as long as a worker of it does.
 #[derive(Debug)]
 pub(super) struct Context {
-    api: &'static Api,
-    handle: ucp_context_h,
+    /// The library.
+    pub(super) api: &'static Api,
+    /// Valid while `self` lives.
+    pub(super) handle: ucp_context_h,
     /// What endpoints are made with.
     pub(super) error_mode: ucp_err_handling_mode_t,
     /// What UCX goes over.
@@ -202,16 +204,6 @@ impl Context {
         contexts.retain(|_, context| context.strong_count() > 0);
         contexts.insert(key, Arc::downgrade(&context));
         Ok(context)
-    }
-
-    /// The library.
-    pub(super) fn api(&self) -> &'static Api {
-        self.api
-    }
-
-    /// UCX's handle, valid while `self` lives.
-    pub(super) fn handle(&self) -> ucp_context_h {
-        self.handle
     }
 
     /// Whether there is nothing but tcp to go over: no peer reads this process's memory by itself.

@@ -21,7 +21,7 @@ use crate::transport::ucx::worker::Worker;
 
 /// An endpoint of a worker. The endpoint is closed before its worker is destroyed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct UcxEndpoint(ucp_ep_h);
+pub(super) struct UcxEndpoint(pub(super) ucp_ep_h);
 
 // SAFETY: UCX knows that calls come from any thread, but one at a time (SERIALIZED).
 unsafe impl Send for UcxEndpoint {}
@@ -89,18 +89,13 @@ impl UcxEndpoint {
         // SAFETY: the worker lives; the masked fields are set, and their pointers are readable; the
         // handler takes a `CallbackInbox`; `handle` is writable.
         let status = unsafe {
-            (worker.api()).ucp_ep_create(worker.handle(), &raw const params, &raw mut handle)
+            (worker.api()).ucp_ep_create(worker.handle, &raw const params, &raw mut handle)
         };
         if status == UCS_OK {
             Ok(Self(handle))
         } else {
             Err(status)
         }
-    }
-
-    /// UCX's handle.
-    pub(super) fn handle(self) -> ucp_ep_h {
-        self.0
     }
 
     /// The addresses of both ends, this end first; `None` if UCX knows no addresses.

@@ -7,15 +7,23 @@ use ucx1_sys::{
     UCS_ERR_FIRST_LINK_FAILURE, UCS_ERR_INVALID_ADDR, UCS_ERR_INVALID_PARAM, UCS_ERR_IO_ERROR,
     UCS_ERR_LAST_ENDPOINT_FAILURE, UCS_ERR_NO_DEVICE, UCS_ERR_NO_MEMORY, UCS_ERR_NO_RESOURCE,
     UCS_ERR_NOT_CONNECTED, UCS_ERR_REJECTED, UCS_ERR_SHMEM_SEGMENT, UCS_ERR_TIMED_OUT,
-    UCS_ERR_UNREACHABLE, UCS_ERR_UNSUPPORTED, ucs_status_t,
+    UCS_ERR_UNREACHABLE, UCS_ERR_UNSUPPORTED, UCS_OK, ucs_status_t,
 };
 
-use crate::error::{Error, Status};
+use crate::error::{Error, Result, Status};
 
 /// The failure of a call to UCX: `doing` says what was attempted, as in "cannot listen".
 pub(super) fn error(api: &Api, doing: impl Display, status: ucs_status_t) -> Error {
     let text = format!("{doing}: UCX says \"{}\"", api.status_text(status));
     Error::new(kind(status), text)
+}
+
+/// Fails as [`error`], if the call failed.
+pub(super) fn ensure(api: &Api, doing: impl Display, status: ucs_status_t) -> Result<()> {
+    match status {
+        UCS_OK => Ok(()),
+        _ => Err(error(api, doing, status)),
+    }
 }
 
 /// What a status means for whoever asked for the operation.

@@ -11,7 +11,7 @@ pub fn describe() -> Vec<(String, String)> {
         Ok(context) => context,
         Err(error) => return vec![("error".to_owned(), error.to_string())],
     };
-    let api = context.api();
+    let api = context.api;
     let mut lines = vec![
         ("version".to_owned(), version_text(api)),
         ("library".to_owned(), api.path().display().to_string()),

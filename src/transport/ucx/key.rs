@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::transport::rdma::{MemoryRegistry, RegisteredMemory, RemoteRead, RemoteReads};
 use crate::transport::ucx::context::Context;
-use crate::transport::ucx::error::error;
+use crate::transport::ucx::error::ensure;
 use crate::transport::ucx::gather::bytes_on_the_host;
 use crate::transport::ucx::link::UcxLink;
 use crate::transport::ucx::operations::Work;
@@ -58,16 +58,9 @@ impl RemoteReads for UcxLink {
         // SAFETY: the endpoint lives; the key is readable, with room behind it; `handle` is
         // writable.
         let status = unsafe {
-            api.ucp_ep_rkey_unpack(
-                self.endpoint.handle(),
-                padded.as_ptr().cast(),
-                &raw mut handle,
-            )
+            api.ucp_ep_rkey_unpack(self.endpoint.0, padded.as_ptr().cast(), &raw mut handle)
         };
-        if status != UCS_OK {
-            let doing = "the key to the server's memory cannot be used";
-            return Err(error(api, doing, status));
-        }
+        ensure(api, "the key to the server's memory cannot be used", status)?;
         Ok(RemoteKey { api, handle })
     }
 
@@ -84,7 +77,7 @@ impl RemoteReads for UcxLink {
         // the target.
         let returned = unsafe {
             self.worker.api().ucp_get_nbx(
-                self.endpoint.handle(),
+                self.endpoint.0,
                 buffer,
                 read.target.len,
                 read.address,
@@ -105,7 +98,7 @@ impl RemoteReads for UcxLink {
 
 impl MemoryRegistry for Arc<Context> {
     fn register(&self, region: &Region) -> Result<RegisteredMemory> {
-        let api = self.api();
+        let api = self.api;
         let params = ucp_mem_map_params_t {
             field_mask: u64::from(UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH),
             address: region.base().as_ptr().cast(),
@@ -115,11 +108,9 @@ impl MemoryRegistry for Arc<Context> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the context lives; the masked fields are set and name mapped memory; `handle` is
         // writable.
-        let status = unsafe { api.ucp_mem_map(self.handle(), &raw const params, &raw mut handle) };
-        if status != UCS_OK {
-            let doing = format_args!("cannot register {} bytes for reading", region.len());
-            return Err(error(api, doing, status));
-        }
+        let status = unsafe { api.ucp_mem_map(self.handle, &raw const params, &raw mut handle) };
+        let doing = format_args!("cannot register {} bytes for reading", region.len());
+        ensure(api, doing, status)?;
         let registration = UcxRegistration {
             context: Arc::clone(self),
             handle,
@@ -148,20 +139,18 @@ unsafe impl Sync for UcxRegistration {}
 impl UcxRegistration {
     /// The key to the memory for a peer, as UCX packs it.
     fn pack(&self) -> Result<Vec<u8>> {
-        let api = self.context.api();
+        let api = self.context.api;
         let (mut buffer, mut size) = (std::ptr::null_mut(), 0);
         // SAFETY: the registration was made with this context; `buffer` and `size` are writable.
         let status = unsafe {
             api.ucp_rkey_pack(
-                self.context.handle(),
+                self.context.handle,
                 self.handle,
                 &raw mut buffer,
                 &raw mut size,
             )
         };
-        if status != UCS_OK {
-            return Err(error(api, "cannot pack the key to a region", status));
-        }
+        ensure(api, "cannot pack the key to a region", status)?;
         // SAFETY: UCX wrote `size` bytes to `buffer`, and nothing changes them.
         let key = unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), size) }.to_vec();
         // SAFETY: `buffer` was packed above, and is not used after this call.
@@ -176,9 +165,9 @@ impl Drop for UcxRegistration {
         if !self.generation.is_same_process() {
             return;
         }
-        let api = self.context.api();
+        let api = self.context.api;
         // SAFETY: `handle` was made in `register` with this context, and is given back only here.
-        let status = unsafe { api.ucp_mem_unmap(self.context.handle(), self.handle) };
+        let status = unsafe { api.ucp_mem_unmap(self.context.handle, self.handle) };
         if status != UCS_OK {
             tracing::error!(
                 "a registration cannot be given back: {}",

@@ -23,7 +23,7 @@ use crate::transport::patience::Patience;
 use crate::transport::rdma::Lending;
 use crate::transport::ucx::connection::UcxConnection;
 use crate::transport::ucx::context::Context;
-use crate::transport::ucx::error::{error, version_text};
+use crate::transport::ucx::error::{ensure, error, version_text};
 use crate::transport::ucx::sockaddr::{from_raw, with_raw};
 use crate::transport::ucx::version::warn_of_mixed_events;
 use crate::transport::ucx::worker::Worker;
@@ -83,7 +83,7 @@ impl UcxListener {
         lending: Option<Lending>,
         patience: Patience,
     ) -> Result<Self> {
-        warn_of_mixed_events(context.api());
+        warn_of_mixed_events(context.api);
         let worker = Worker::new(Arc::clone(&context))?;
         let waiting = Arc::<WaitingClients>::default();
         let handle = match listen(&worker, &waiting, address, target) {
@@ -123,16 +123,14 @@ impl UcxListener {
     }
 
     fn fill_in_port(&mut self) -> Result<()> {
-        let api = self.context.api();
+        let api = self.context.api;
         let mut attributes = ucp_listener_attr_t {
             field_mask: u64::from(UCP_LISTENER_ATTR_FIELD_SOCKADDR),
             ..ucp_listener_attr_t::default()
         };
         // SAFETY: the listener lives; the attributes are writable.
         let status = unsafe { api.ucp_listener_query(self.handle, &raw mut attributes) };
-        if status != UCS_OK {
-            return Err(error(api, "cannot find out where UCX listens", status));
-        }
+        ensure(api, "cannot find out where UCX listens", status)?;
         if let Some(bound) = from_raw(&attributes.sockaddr) {
             self.address = self.address.with_port(bound.port());
         }
@@ -162,7 +160,7 @@ fn listen(
         // SAFETY: the worker lives; the masked fields are set; the callback takes what it is given;
         // `handle` is writable.
         unsafe {
-            (worker.api()).ucp_listener_create(worker.handle(), &raw const params, &raw mut handle)
+            (worker.api()).ucp_listener_create(worker.handle, &raw const params, &raw mut handle)
         }
     });
     if status == UCS_OK {
@@ -202,7 +200,7 @@ impl Listener for UcxListener {
     }
 
     fn complete(&self, uri: &mut Uri) {
-        uri.ucx_version = Some(version_text(self.context.api())); // Rule E1
+        uri.ucx_version = Some(version_text(self.context.api)); // Rule E1
         match &self.lending {
             Some(lending) => uri.remote_handle = Some(lending.remote_handle()),
             // Rule U2: nothing is lent, so nothing can be freed.
@@ -267,7 +265,7 @@ impl Drop for UcxListener {
             let _left = std::mem::ManuallyDrop::new(worker);
             return;
         }
-        let api = self.context.api();
+        let api = self.context.api;
         for ConnectionRequest(request) in std::mem::take(&mut *self.waiting.0.lock()) {
             // SAFETY: the request has not been used, and its listener lives.
             unsafe { api.ucp_listener_reject(self.handle, request) };

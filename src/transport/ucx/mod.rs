@@ -108,7 +108,7 @@ impl Transport for Ucx {
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
-        Err(failed.unwrap_or_else(|| nothing_behind(&address)))
+        Err(failed.unwrap_or_else(|| address.nobody()))
     }
 
     fn connecting<'a>(
@@ -166,7 +166,7 @@ async fn connect(
             }
         }
     }
-    Err(failed.unwrap_or_else(|| nothing_behind(&address)))
+    Err(failed.unwrap_or_else(|| address.nobody()))
 }
 
 /// Lends memory that is registered with UCX.
@@ -180,11 +180,4 @@ fn lend(context: &Arc<Context>, options: &LendingOptions) -> Result<Lending> {
         );
     }
     Lending::new(Arc::new(Arc::clone(context)), options)
-}
-
-fn nothing_behind(address: &Address) -> Error {
-    Error::new(
-        Status::Unreachable,
-        format!("no address is known for {address}"),
-    )
 }

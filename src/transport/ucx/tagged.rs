@@ -40,6 +40,7 @@ pub(super) const LARGE_BYTES: u64 = 256 << 10;
 const LARGE_AT_ONCE: usize = 2;
 
 /// Receives of tagged messages on one worker.
+#[derive(Default)]
 pub(super) struct Tagged {
     others: Others,
     /// How many large bodies may be received at once.
@@ -63,9 +64,10 @@ pub(super) struct Tagged {
 }
 
 /// What comes beside bodies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Others {
     /// At a client: nothing.
+    #[default]
     None,
     /// At a server: messages of any tag.
     Any,
@@ -98,26 +100,18 @@ pub(super) fn numbered(tag: u64, number: u32) -> u64 {
 impl Tagged {
     /// For a client, to which only bodies come.
     pub(super) fn of_client(by_turns: bool) -> Self {
-        Self::new(Others::None, if by_turns { 1 } else { LARGE_AT_ONCE })
+        Self {
+            most_large: if by_turns { 1 } else { LARGE_AT_ONCE },
+            ..Self::default()
+        }
     }
 
     /// For a server.
     pub(super) fn of_server() -> Self {
-        Self::new(Others::Any, LARGE_AT_ONCE)
-    }
-
-    fn new(others: Others, most_large: usize) -> Self {
         Self {
-            others,
-            most_large,
-            large: 0,
-            gpu: None,
-            wanted: BTreeSet::new(),
-            highest: 0,
-            bodies: BTreeMap::new(),
-            met: VecDeque::new(),
-            large_met: VecDeque::new(),
-            unwanted: Vec::new(),
+            others: Others::Any,
+            most_large: LARGE_AT_ONCE,
+            ..Self::default()
         }
     }
 
@@ -317,7 +311,7 @@ impl Tagged {
             BodyMemory::Host(memory) => (memory.as_mut_slice().as_mut_ptr().cast(), memory.len()),
             BodyMemory::Nowhere => (std::ptr::null_mut(), 0),
         };
-        let (api, worker) = (link.worker.api(), link.worker.handle());
+        let (api, worker) = (link.worker.api(), link.worker.handle);
         // SAFETY: the worker lives; the message was taken by a probe and is received only here; the
         // buffer has `count` bytes of the memory that the parameters say, and is the operation's
         // until that is over.
@@ -399,7 +393,7 @@ fn probe(worker: &Worker) -> Option<FoundMessage> {
         sender_tag: 0,
         length: 0,
     };
-    let (api, handle) = (worker.api(), worker.handle());
+    let (api, handle) = (worker.api(), worker.handle);
     let (any, takes) = (0, 1);
     // SAFETY: the worker lives; `info` is writable.
     let message = unsafe { api.ucp_tag_probe_nb(handle, any, any, takes, &raw mut info) };

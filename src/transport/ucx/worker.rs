@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::transport::Attempt;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::ending;
-use crate::transport::ucx::error::error;
+use crate::transport::ucx::error::{ensure, error};
 use crate::transport::ucx::operations::UcxRequest;
 use crate::transport::ucx::room;
 
@@ -28,7 +28,8 @@ use crate::transport::ucx::room;
 /// outlives the worker, so that a sleeper wakes when the connection is closed.
 pub(super) struct Worker {
     pub(super) context: Arc<Context>,
-    handle: ucp_worker_h,
+    /// Valid until [`destroy`](Self::destroy).
+    pub(super) handle: ucp_worker_h,
     /// Readable if the worker may have work. It outlives the worker.
     pub(super) ready: Arc<OwnedFd>,
     /// Whether a thread may sleep on the descriptor and has not been woken since. If false, the
@@ -57,7 +58,7 @@ impl Worker {
         let ready = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
         // Made now, because `wake_for_ever` cannot report an error.
         OVER.as_ref().map_err(|errno| failed(*errno))?;
-        let api = context.api();
+        let api = context.api;
         let params = ucp_worker_params_t {
             field_mask: u64::from(UCP_WORKER_PARAM_FIELD_THREAD_MODE),
             thread_mode: UCS_THREAD_MODE_SERIALIZED,
@@ -67,10 +68,8 @@ impl Worker {
         // SAFETY: the context lives as long as `context`; the masked field is set; `handle` is
         // writable.
         let status =
-            unsafe { api.ucp_worker_create(context.handle(), &raw const params, &raw mut handle) };
-        if status != UCS_OK {
-            return Err(error(api, "cannot make a worker of UCX", status));
-        }
+            unsafe { api.ucp_worker_create(context.handle, &raw const params, &raw mut handle) };
+        ensure(api, "cannot make a worker of UCX", status)?;
         let worker = Self {
             context,
             handle,
@@ -97,12 +96,7 @@ impl Worker {
 
     /// The library.
     pub(super) fn api(&self) -> &'static Api {
-        self.context.api()
-    }
-
-    /// UCX's handle, valid until [`destroy`](Self::destroy).
-    pub(super) fn handle(&self) -> ucp_worker_h {
-        self.handle
+        self.context.api
     }
 
     /// Advances all operations; callbacks run inside. Returns whether anything advanced.
@@ -227,7 +221,7 @@ impl Worker {
         };
         drop(self.flushes);
         // SAFETY: `self` is consumed, so nothing uses the handle after this call.
-        unsafe { self.context.api().ucp_worker_destroy(self.handle) };
+        unsafe { self.context.api.ucp_worker_destroy(self.handle) };
         true
     }
 }

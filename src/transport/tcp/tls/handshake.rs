@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::event::PollFlags;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::pki_types::ServerName;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
@@ -48,47 +48,43 @@ pub trait TlsSide: Sized {
     fn into_keys(self) -> Result<(ExtractedSecrets, Keys), rustls::Error>;
 }
 
-impl TlsSide for UnbufferedClientConnection {
-    type Data = ClientConnectionData;
-    const AUTHORITIES: &str = "tls_ca";
+macro_rules! side {
+    ($connection:ty, $data:ty, $authorities:literal, $keys:path) => {
+        impl TlsSide for $connection {
+            type Data = $data;
+            const AUTHORITIES: &str = $authorities;
 
-    fn process<'c, 'i>(
-        &'c mut self,
-        incoming: &'i mut [u8],
-    ) -> UnbufferedStatus<'c, 'i, Self::Data> {
-        self.process_tls_records(incoming)
-    }
+            fn process<'c, 'i>(
+                &'c mut self,
+                incoming: &'i mut [u8],
+            ) -> UnbufferedStatus<'c, 'i, Self::Data> {
+                self.process_tls_records(incoming)
+            }
 
-    fn common(&self) -> &CommonState {
-        self
-    }
+            fn common(&self) -> &CommonState {
+                self
+            }
 
-    fn into_keys(self) -> Result<(ExtractedSecrets, Keys), rustls::Error> {
-        let (secrets, kernel) = self.dangerous_into_kernel_connection()?;
-        Ok((secrets, Keys::Client(kernel)))
-    }
+            fn into_keys(self) -> Result<(ExtractedSecrets, Keys), rustls::Error> {
+                let (secrets, kernel) = self.dangerous_into_kernel_connection()?;
+                Ok((secrets, $keys(kernel)))
+            }
+        }
+    };
 }
 
-impl TlsSide for UnbufferedServerConnection {
-    type Data = ServerConnectionData;
-    const AUTHORITIES: &str = "tls_client_ca";
-
-    fn process<'c, 'i>(
-        &'c mut self,
-        incoming: &'i mut [u8],
-    ) -> UnbufferedStatus<'c, 'i, Self::Data> {
-        self.process_tls_records(incoming)
-    }
-
-    fn common(&self) -> &CommonState {
-        self
-    }
-
-    fn into_keys(self) -> Result<(ExtractedSecrets, Keys), rustls::Error> {
-        let (secrets, kernel) = self.dangerous_into_kernel_connection()?;
-        Ok((secrets, Keys::Server(kernel)))
-    }
-}
+side!(
+    UnbufferedClientConnection,
+    ClientConnectionData,
+    "tls_ca",
+    Keys::Client
+);
+side!(
+    UnbufferedServerConnection,
+    ServerConnectionData,
+    "tls_client_ca",
+    Keys::Server
+);
 
 /// A handshake that is under way.
 pub struct Handshake<S> {
@@ -220,9 +216,9 @@ impl<S: TlsSide> Handshake<S> {
     fn write(&mut self) -> Result<bool> {
         while !self.bytes.outgoing.is_empty() {
             let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
-            match rustix::net::send(&self.socket, &self.bytes.outgoing, flags) {
+            let send = || rustix::net::send(&self.socket, &self.bytes.outgoing, flags);
+            match retry_on_intr(send) {
                 Ok(sent) => drop(self.bytes.outgoing.drain(..sent)),
-                Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(errno) => return Err(gone(errno)),
             }
@@ -239,12 +235,8 @@ impl<S: TlsSide> Handshake<S> {
             )));
         }
         self.bytes.incoming.resize(len + READ_BYTES, 0);
-        let read = loop {
-            match rustix::io::read(&self.socket, &mut self.bytes.incoming[len..]) {
-                Err(Errno::INTR) => {}
-                read => break read,
-            }
-        };
+        let room = &mut self.bytes.incoming[len..];
+        let read = retry_on_intr(|| rustix::io::read(&self.socket, &mut *room));
         self.bytes.incoming.truncate(len + read.unwrap_or(0));
         match read {
             Ok(0) => Err(Error::disconnected(

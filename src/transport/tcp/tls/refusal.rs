@@ -60,47 +60,40 @@ pub fn of_handshake(error: &TlsError, authorities: &str) -> Error {
 }
 
 fn of_certificate(why: &CertificateError) -> String {
-    match why {
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "its certificate has expired".to_owned()
-        }
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "its certificate is not valid yet; are the clocks right?".to_owned()
+    use CertificateError as Why;
+    let text = match why {
+        Why::Expired | Why::ExpiredContext { .. } => "its certificate has expired",
+        Why::NotValidYet | Why::NotValidYetContext { .. } => {
+            "its certificate is not valid yet; are the clocks right?"
         }
         // An authority may have the name of another, as one has after a new key.
-        CertificateError::UnknownIssuer
-        | CertificateError::BadSignature
-        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
-            "its certificate is of an authority that is not trusted here".to_owned()
+        Why::UnknownIssuer
+        | Why::BadSignature
+        | Why::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            "its certificate is of an authority that is not trusted here"
         }
-        CertificateError::NotValidForName => {
-            "its certificate is for another name than it was called by".to_owned()
-        }
-        CertificateError::NotValidForNameContext {
+        Why::NotValidForName => "its certificate is for another name than it was called by",
+        Why::NotValidForNameContext {
             expected,
             presented,
-        } => format!(
-            "its certificate is for {}, not for {}",
-            presented
-                .iter()
-                .map(|name| bare(name))
-                .collect::<Vec<_>>()
-                .join(", "),
-            expected.to_str()
-        ),
-        CertificateError::Revoked => "its certificate has been revoked".to_owned(),
-        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
-            "its certificate is for another purpose".to_owned()
+        } => {
+            let names: Vec<_> = presented.iter().map(|name| bare(name)).collect();
+            let (names, expected) = (names.join(", "), expected.to_str());
+            return format!("its certificate is for {names}, not for {expected}");
+        }
+        Why::Revoked => "its certificate has been revoked",
+        Why::InvalidPurpose | Why::InvalidPurposeContext { .. } => {
+            "its certificate is for another purpose"
         }
         // rustls passes on what it has no name for.
         other if format!("{other:?}").contains("CaUsedAsEndEntity") => {
             "its certificate is an authority's own, as `openssl req -x509` makes them; make it again \
              with -addext basicConstraints=critical,CA:FALSE, or have the authority sign another one \
              for the server"
-                .to_owned()
         }
-        other => format!("its certificate is not sound ({other})"),
-    }
+        other => return format!("its certificate is not sound ({other})"),
+    };
+    text.to_owned()
 }
 
 /// A name in a certificate, which rustls gives with its kind, as in `DnsName("localhost")`.
@@ -113,34 +106,31 @@ fn bare(name: &str) -> &str {
 
 /// What the peer's word for the end means.
 pub fn of_alert(alert: AlertDescription) -> Error {
-    let of_ours = |text: &str| Error::new(Status::Permission, text.to_owned());
-    match alert {
-        AlertDescription::CertificateRequired => of_ours(
+    use AlertDescription as Alert;
+    let text = match alert {
+        Alert::CertificateRequired => {
             "asks for this side's certificate; give one and its key (tls, in the command --tls-cert \
-             FILE --tls-key FILE)",
-        ),
-        AlertDescription::UnknownCA => {
-            of_ours("does not know the authority of this side's certificate")
+             FILE --tls-key FILE)"
         }
-        AlertDescription::CertificateExpired => {
-            of_ours("says that this side's certificate has expired")
+        Alert::UnknownCA => "does not know the authority of this side's certificate",
+        Alert::CertificateExpired => "says that this side's certificate has expired",
+        Alert::CertificateRevoked => "says that this side's certificate has been revoked",
+        Alert::BadCertificate
+        | Alert::DecryptError
+        | Alert::UnsupportedCertificate
+        | Alert::CertificateUnknown
+        | Alert::AccessDenied => {
+            let text = format!("does not accept this side's certificate ({alert:?})");
+            return Error::new(Status::Permission, text);
         }
-        AlertDescription::CertificateRevoked => {
-            of_ours("says that this side's certificate has been revoked")
+        Alert::NoApplicationProtocol => {
+            let text = "speaks TLS, but not libdipc's protocol (ALPN `dipc/1`)";
+            return Error::disconnected(text);
         }
-        AlertDescription::BadCertificate
-        | AlertDescription::DecryptError
-        | AlertDescription::UnsupportedCertificate
-        | AlertDescription::CertificateUnknown
-        | AlertDescription::AccessDenied => of_ours(&format!(
-            "does not accept this side's certificate ({alert:?})"
-        )),
-        AlertDescription::NoApplicationProtocol => {
-            Error::disconnected("speaks TLS, but not libdipc's protocol (ALPN `dipc/1`)")
+        Alert::ProtocolVersion => {
+            return Error::disconnected("speaks another TLS than 1.3, which is needed");
         }
-        AlertDescription::ProtocolVersion => {
-            Error::disconnected("speaks another TLS than 1.3, which is needed")
-        }
-        other => Error::disconnected(format!("ended TLS: {other:?}")),
-    }
+        other => return Error::disconnected(format!("ended TLS: {other:?}")),
+    };
+    Error::new(Status::Permission, text)
 }

@@ -107,7 +107,7 @@ impl UcxConnection {
             return Err(closed());
         };
         let (buffer, count, params) = sending.describe();
-        let returned = call(self.api, link.endpoint.handle(), buffer, count, params);
+        let returned = call(self.api, link.endpoint.0, buffer, count, params);
         self.queued_bytes += sending.len() as u64;
         if link.operations.add(Work::Send(sending), returned) {
             link.worker.see_to()?;
