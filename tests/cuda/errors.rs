@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use dipc::device::cuda::export::ExportedAllocation;
+use dipc::device::cuda::export::Allocation;
 use dipc::device::cuda::gather::Reads;
 use dipc::device::cuda::import::ImportedMemory;
 use dipc::device::cuda::shift::Shifts;
@@ -66,8 +66,10 @@ fn scenario() -> Result<()> {
     worked?;
     let shared = Event::for_processes(&device)?;
     shared.handle()?;
-    let exported = ExportedAllocation::of(&device, lent.address() + 5, 10)?;
-    let legacy = ExportedAllocation::of(&device, own.address() + 5, 10)?;
+    let exported = Allocation::of(&device, lent.address() + 5, 10)?;
+    let exported = exported.unwrap().export()?;
+    let legacy = Allocation::of(&device, own.address() + 5, 10)?;
+    let legacy = legacy.unwrap().export()?;
     assert!(exported.is_some() && legacy.is_some());
     // A mapping of this process's export stands for a peer's.
     let fd = lent.export()?;

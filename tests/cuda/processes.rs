@@ -6,7 +6,7 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dipc::device::cuda::export::{ExportHandle, ExportedAllocation};
+use dipc::device::cuda::export::{Allocation, ExportHandle};
 use dipc::device::cuda::import::ImportedMemory;
 use dipc::device::cuda::{Device, DeviceMemory, Event, Purpose, Stream, later};
 use dipc::error::Status;
@@ -108,27 +108,31 @@ impl Drop for Other {
     }
 }
 
+/// The size of an allocation, and its handle.
+type Exported = (usize, ExportHandle);
+
 const TEXT: &[u8] = b"lent between processes, without a copy";
 
-fn lend(purpose: Purpose) -> (Arc<Device>, DeviceMemory, ExportedAllocation) {
+/// Memory for the other process, with the size of its allocation and the handle of that.
+fn lend(purpose: Purpose) -> (Arc<Device>, DeviceMemory, Exported) {
     let device = Device::get(0).unwrap();
     let memory = DeviceMemory::new(&device, 10_000, purpose).unwrap();
     fake::write(memory.address() + 100, TEXT);
     // The address lies inside an allocation; the export covers the whole allocation.
-    let exported = ExportedAllocation::of(&device, memory.address() + 100, TEXT.len())
-        .unwrap()
-        .unwrap();
-    assert_eq!(exported.base, memory.address());
-    assert!(exported.size >= 10_000);
+    let allocation = Allocation::of(&device, memory.address() + 100, TEXT.len()).unwrap();
+    let allocation = allocation.unwrap();
+    assert_eq!(allocation.base, memory.address());
+    assert!(allocation.size >= 10_000);
+    let exported = (allocation.size, allocation.export().unwrap().unwrap());
     (device, memory, exported)
 }
 
-fn import(exported: ExportedAllocation, killed: bool) -> Other {
-    let mut variables = vec![(LENGTH, exported.size.to_string())];
+fn import((size, handle): Exported, killed: bool) -> Other {
+    let mut variables = vec![(LENGTH, size.to_string())];
     if killed {
         variables.push(("DIPC_TEST_CUDA_KILLED", "1".to_owned()));
     }
-    match exported.handle {
+    match handle {
         ExportHandle::Fd(fd) => Other::new("importer", Stdio::from(fd), &variables),
         ExportHandle::Legacy(handle) => {
             variables.push((HANDLE, hex(&handle)));
@@ -145,7 +149,7 @@ fn exported_memory_is_read_by_another_process() {
 fn exports_reach_another_process() {
     for (purpose, legacy) in [(Purpose::Lend, false), (Purpose::Own, true)] {
         let (device, memory, exported) = lend(purpose);
-        assert_eq!(matches!(exported.handle, ExportHandle::Legacy(_)), legacy);
+        assert_eq!(matches!(exported.1, ExportHandle::Legacy(_)), legacy);
         import(exported, false).succeeds();
         // The other wrote there: it is the same memory.
         assert_eq!(fake::read(memory.address(), 5), b"taken");
@@ -177,13 +181,10 @@ fn exports_reach_another_process() {
         let _current = device.enter().unwrap();
         assert_eq!(fake::memory_managed(&raw mut managed, 1000, 1), 0);
     }
-    assert!(
-        ExportedAllocation::of(&device, managed, 1000)
-            .unwrap()
-            .is_none()
-    );
+    let managed = Allocation::of(&device, managed, 1000).unwrap();
+    assert!(managed.is_none_or(|allocation| allocation.export().unwrap().is_none()));
     let heap = [0_u8; 16];
-    let error = ExportedAllocation::of(&device, heap.as_ptr() as u64, 16).unwrap_err();
+    let error = Allocation::of(&device, heap.as_ptr() as u64, 16).unwrap_err();
     assert_eq!(error.status(), Status::InvalidData);
 }
 
@@ -331,12 +332,12 @@ fn exporter() {
         "lend" => Purpose::Lend,
         _ => Purpose::Own,
     };
-    let (_device, _memory, exported) = lend(purpose);
-    let (handle, _fd) = match exported.handle {
+    let (_device, _memory, (size, handle)) = lend(purpose);
+    let (handle, _fd) = match handle {
         ExportHandle::Legacy(handle) => (hex(&handle), None),
         ExportHandle::Fd(fd) => (fd.as_raw_fd().to_string(), Some(fd)),
     };
-    println!("exported {} {handle}", exported.size);
+    println!("exported {size} {handle}");
     std::io::stdout().flush().unwrap();
     // Until it is killed.
     let _ = std::io::stdin().read(&mut [0]);

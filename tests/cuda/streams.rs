@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use dipc::device::cuda::export::ExportedAllocation;
+use dipc::device::cuda::export::Allocation;
 use dipc::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream, SyncEvent};
 use dipc::error::Status;
 
@@ -284,11 +284,8 @@ fn memory_is_used_again() {
     drop(lent);
     assert_eq!(fake::Live::now(), before);
     let plain = DeviceMemory::new(&device, 100, Purpose::Own).unwrap();
-    drop(
-        ExportedAllocation::of(&device, plain.address(), 100)
-            .unwrap()
-            .unwrap(),
-    );
+    let allocation = Allocation::of(&device, plain.address(), 100).unwrap();
+    drop(allocation.unwrap().export().unwrap().unwrap());
     drop(plain);
     assert_eq!(fake::Live::now(), before);
     let lent = DeviceMemory::new(&device, 100, Purpose::Lend).unwrap();

@@ -1,12 +1,13 @@
 //! Events. Work on one stream waits for work on another stream by an event: in this process, in the
 //! producer, in the consumer, or in another process.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUevent, CUipcEventHandle};
+use cudarc::driver::sys::CUevent;
 
 use crate::device::cuda::context::Device;
+use crate::device::cuda::functions::IpcHandle;
 use crate::device::cuda::stream::{Stream, log_drop_error, ready};
 use crate::error::Result;
 
@@ -80,9 +81,7 @@ impl Event {
     pub fn open(device: &Arc<Device>, handle: &[u8; HANDLE_BYTES]) -> Result<Self> {
         let _current = device.enter()?;
         let mut raw = std::ptr::null_mut();
-        let handle = CUipcEventHandle {
-            reserved: handle.map(|byte| c_char::from_ne_bytes([byte])),
-        };
+        let handle = IpcHandle(*handle);
         // SAFETY: `raw` is writable and the device's context is current. The driver checks the
         // handle.
         unsafe { device.driver.cuIpcOpenEventHandle(&raw mut raw, handle) }
@@ -101,16 +100,14 @@ impl Event {
     /// The driver's error; as [`Device::enter`].
     pub fn handle(&self) -> Result<[u8; HANDLE_BYTES]> {
         let _current = self.device.enter()?;
-        let mut handle = CUipcEventHandle {
-            reserved: [0; HANDLE_BYTES],
-        };
+        let mut handle = IpcHandle([0; HANDLE_BYTES]);
         // SAFETY: `handle` is writable; this value owns the event, which is live.
         unsafe {
             self.device
                 .driver
                 .cuIpcGetEventHandle(&raw mut handle, self.raw)
         }?;
-        Ok(handle.reserved.map(|char| char.to_ne_bytes()[0]))
+        Ok(handle.0)
     }
 
     /// The driver's handle, which lives as long as the event.

@@ -6,27 +6,17 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUipcMemHandle, CUmemGenericAllocationHandle};
+use cudarc::driver::sys::CUmemGenericAllocationHandle;
 
 use crate::device::cuda::context::Device;
 use crate::device::cuda::event::HANDLE_BYTES;
 use crate::device::cuda::failure::{Failure, code};
+use crate::device::cuda::functions::IpcHandle;
 use crate::device::cuda::later;
 use crate::device::cuda::memory::{self, export_fd};
 use crate::device::cuda::pointer::Pointer;
 use crate::device::offset_within;
 use crate::error::{Error, Result};
-
-/// An allocation and its handle for another process.
-#[derive(Debug)]
-pub struct ExportedAllocation {
-    /// The address of the first byte in this process.
-    pub base: u64,
-    /// The size in bytes.
-    pub size: usize,
-    /// The handle.
-    pub handle: ExportHandle,
-}
 
 /// The handle of an allocation for another process.
 #[derive(Debug)]
@@ -39,36 +29,15 @@ pub enum ExportHandle {
     Fd(OwnedFd),
 }
 
-impl ExportedAllocation {
-    /// The allocation of `device` that contains `len` bytes at `address`. `None` if the memory
-    /// cannot be exported and must be copied.
-    ///
-    /// The memory must not be freed before every importer is done with it.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidData` if the address is not memory of the device; the driver's error.
-    pub fn of(device: &Arc<Device>, address: u64, len: usize) -> Result<Option<Self>> {
-        let Some(allocation) = Allocation::of(device, address, len)? else {
-            return Ok(None);
-        };
-        let handle = allocation.export()?;
-        Ok(handle.map(|handle| Self {
-            base: allocation.base,
-            size: allocation.size,
-            handle,
-        }))
-    }
-}
-
 /// An allocation of a device that may be lent many times. [`AllocationId`] tells it from a later
 /// allocation at the same addresses.
 #[derive(Debug)]
 pub struct Allocation {
     pub(crate) device: Arc<Device>,
-    base: u64,
+    /// The address of the first byte in this process.
+    pub base: u64,
     /// In bytes.
-    pub(crate) size: usize,
+    pub size: usize,
     kind: ExportKind,
 }
 
@@ -99,7 +68,7 @@ impl Allocation {
     ///
     /// # Errors
     ///
-    /// As [`ExportedAllocation::of`].
+    /// `InvalidData` if the address is not memory of the device; the driver's error.
     pub fn of(device: &Arc<Device>, address: u64, len: usize) -> Result<Option<Self>> {
         let _current = device.enter()?;
         let Some(pointer) = allocation_at(device, address, len)? else {
@@ -146,7 +115,8 @@ impl Allocation {
         }
     }
 
-    /// The handle for another process; `None` if the memory cannot be exported.
+    /// The handle for another process; `None` if the memory cannot be exported and must be copied.
+    /// The memory must not be freed before every importer is done with it.
     ///
     /// # Errors
     ///
@@ -230,11 +200,9 @@ fn retain(device: &Device, base: u64) -> Result<Option<CUmemGenericAllocationHan
 
 /// The handle of memory of `cuMemAlloc`. The caller has entered the device.
 fn legacy_of(device: &Device, base: u64) -> Result<Option<[u8; HANDLE_BYTES]>> {
-    let mut handle = CUipcMemHandle {
-        reserved: [0; HANDLE_BYTES],
-    };
+    let mut handle = IpcHandle([0; HANDLE_BYTES]);
     // SAFETY: `handle` is writable; the driver looks the address up and does not access it.
     let made = unsafe { device.driver.cuIpcGetMemHandle(&raw mut handle, base) };
     memory::note_exported(base);
-    Ok(unless_not_possible(made)?.map(|()| handle.reserved.map(|char| char.to_ne_bytes()[0])))
+    Ok(unless_not_possible(made)?.map(|()| handle.0))
 }

@@ -7,12 +7,18 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use cudarc::driver::sys::{
-    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUipcEventHandle, CUipcMemHandle,
-    CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream,
+    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemAccessDesc,
+    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream,
 };
 
+use crate::device::cuda::event::HANDLE_BYTES;
 use crate::device::cuda::failure::Failure;
 use crate::error::{Error, Result};
+
+/// A handle of memory or of an event, for another process (`CUipcMemHandle`, `CUipcEventHandle`).
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct IpcHandle(pub [u8; HANDLE_BYTES]);
 
 /// Finds a function of the loaded driver.
 ///
@@ -158,11 +164,11 @@ functions! {
         handle: *mut CUmemGenericAllocationHandle, shareable: *mut c_void, kind: c_uint
     );
 
-    cuIpcGetMemHandle(handle: *mut CUipcMemHandle, address: CUdeviceptr);
-    cuIpcOpenMemHandle_v2(address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint);
+    cuIpcGetMemHandle(handle: *mut IpcHandle, address: CUdeviceptr);
+    cuIpcOpenMemHandle_v2(address: *mut CUdeviceptr, handle: IpcHandle, flags: c_uint);
     cuIpcCloseMemHandle(address: CUdeviceptr);
-    cuIpcGetEventHandle(handle: *mut CUipcEventHandle, event: CUevent);
-    cuIpcOpenEventHandle(event: *mut CUevent, handle: CUipcEventHandle);
+    cuIpcGetEventHandle(handle: *mut IpcHandle, event: CUevent);
+    cuIpcOpenEventHandle(event: *mut CUevent, handle: IpcHandle);
 
     cuModuleLoadData(module: *mut CUmodule, image: *const c_void);
     cuModuleUnload(module: CUmodule);

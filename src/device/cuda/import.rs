@@ -1,15 +1,15 @@
 //! Device memory of other processes, mapped until its last user is gone.
 
-use std::ffi::c_char;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUdeviceptr, CUipcMemHandle, CUmemGenericAllocationHandle};
+use cudarc::driver::sys::{CUdeviceptr, CUmemGenericAllocationHandle};
 
 use crate::device::cuda::context::Device;
 use crate::device::cuda::driver::Driver;
 use crate::device::cuda::event::HANDLE_BYTES;
 use crate::device::cuda::failure::code;
+use crate::device::cuda::functions::IpcHandle;
 use crate::device::cuda::later;
 use crate::device::cuda::memory::{POSIX_FD, map, unmap};
 use crate::device::cuda::once::Once;
@@ -72,9 +72,7 @@ impl ImportedMemory {
         let _current = device.enter()?;
         let driver = device.driver;
         let mut address = 0;
-        let raw = CUipcMemHandle {
-            reserved: handle.map(|byte| c_char::from_ne_bytes([byte])),
-        };
+        let raw = IpcHandle(*handle);
         // SAFETY: `address` is writable; the driver checks the handle.
         unsafe { driver.cuIpcOpenMemHandle_v2(&raw mut address, raw, LAZY_PEER_ACCESS) }
             .map_err(|failure| failure.to_open("memory", device.ordinal()))?;

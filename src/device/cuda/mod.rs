@@ -26,7 +26,6 @@
 pub(crate) mod array_memory;
 pub mod body;
 pub mod context;
-pub mod copy;
 pub(crate) mod copy_list;
 pub(crate) mod copy_stream;
 mod driver;
