@@ -1,17 +1,14 @@
 //! One descriptor for all that a stream waits for, for hosts that sleep in an event loop of their
 //! own.
 
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::event::PollFlags;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{PollFlags, Timespec};
 use rustix::io;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
 use smallvec::SmallVec;
 
 use crate::cancel::{Cancel, Follower};
@@ -22,7 +19,7 @@ use crate::driver::waiting::{Again, Wants};
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::Timestamp;
-use crate::transport::{Awaited, ConnectionReadiness, Watched};
+use crate::transport::{Awaited, ConnectionReadiness, Timer, Watched};
 
 /// A descriptor that is readable when a stream may have something for its host.
 ///
@@ -33,7 +30,7 @@ use crate::transport::{Awaited, ConnectionReadiness, Watched};
 pub struct Poller {
     signal: Arc<Signal>,
     /// Made when there is first a time to come.
-    timer: Option<OwnedFd>,
+    timer: Option<Timer>,
     /// When the host is to be woken.
     at: Option<Timestamp>,
     watched: SmallVec<[Interest; 2]>,
@@ -234,19 +231,14 @@ impl Poller {
             (Some(timer), _) => timer,
             (None, None) => return Ok(()),
             (None, Some(_)) => {
-                let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-                let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+                let timer = Timer::new()?;
                 let data = EventData::new_u64(0);
                 epoll::add(&self.signal, &timer, data, EventFlags::IN)?;
                 timer
             }
         };
-        let alarm = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value: (after.and_then(|after| after.try_into().ok())).unwrap_or_default(),
-        };
-        let set = timerfd_settime(&timer, TimerfdTimerFlags::empty(), &alarm);
+        let set = timer.set(after);
         self.timer = Some(timer);
-        set.map(drop)
+        set
     }
 }

@@ -65,6 +65,7 @@ pub use peer::{PeerCertificate, PeerIds, PeerOrigin};
 pub use regions::{PeerRegions, Resolved, ResolvedGpu, Unmapped};
 pub use tls_options::{TlsFiles, TlsOptions};
 pub use trust::{Reach, Trust};
+pub(crate) use wait::Timer;
 
 use crate::device::outlive;
 use crate::error::{Error, Result};

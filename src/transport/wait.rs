@@ -1,10 +1,13 @@
-//! Waiting, as only a client does that connects on its own thread.
+//! Waiting, as only a client does that connects on its own thread, and timers.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
 use crate::cancel::Cancel;
 
@@ -50,5 +53,36 @@ pub fn rest(time: Duration, cancel: Option<&Cancel>) -> Result<(), Errno> {
             std::thread::sleep(time);
             Ok(())
         }
+    }
+}
+
+/// A timer, readable when its time has come.
+#[derive(Debug)]
+pub struct Timer(OwnedFd);
+
+impl Timer {
+    /// A timer whose time never comes, so far.
+    pub fn new() -> Result<Self, Errno> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        timerfd_create(TimerfdClockId::Monotonic, flags).map(Self)
+    }
+
+    /// Sets the time from now on; with `None` it never comes.
+    pub fn set(&self, time: Option<Duration>) -> Result<(), Errno> {
+        // The system takes zero for never.
+        const AT_ONCE: Duration = Duration::from_nanos(1);
+        let time = time.map(|time| time.max(AT_ONCE));
+        let never = Timespec::default();
+        let timer = Itimerspec {
+            it_interval: never,
+            it_value: Timespec::try_from(time.unwrap_or_default()).unwrap_or(never),
+        };
+        timerfd_settime(self, TimerfdTimerFlags::empty(), &timer).map(drop)
+    }
+}
+
+impl AsFd for Timer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }

@@ -73,7 +73,7 @@ impl IoThread {
         epoll::add(epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN).map_err(failed)?;
         let timers = Timers::new().map_err(failed)?;
         let alarm = EventData::new_u64(ALARM);
-        epoll::add(epoll, timers.alarm(), alarm, EventFlags::IN).map_err(failed)?;
+        epoll::add(epoll, &timers.alarm, alarm, EventFlags::IN).map_err(failed)?;
         let reactor = Arc::new(Reactor {
             watched,
             wake,
@@ -259,7 +259,7 @@ impl Reactor {
         match key {
             WAKE => drop(io::read(&self.wake, &mut counter)),
             ALARM => {
-                let _ = io::read(self.timers.alarm(), &mut counter);
+                let _ = io::read(&self.timers.alarm, &mut counter);
                 for source in self.timers.take_due().filter_map(|it| it.upgrade()) {
                     guarded_for(&*source, || source.timer());
                 }

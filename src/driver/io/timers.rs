@@ -1,19 +1,14 @@
 //! The times at which an I/O thread calls its sources.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::Weak;
-use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::event::Timespec;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
 
 use super::source::Source;
 use crate::driver::clock;
 use crate::proto::Timestamp;
+use crate::transport::Timer;
 
 /// So many timers of dropped sources are tolerated. Each keeps the memory of its source, and every
 /// client that goes leaves one.
@@ -21,7 +16,7 @@ const LEAST_SWEPT: usize = 256;
 
 /// Timers, and an alarm that goes off with the first of them.
 pub(super) struct Timers {
-    alarm: OwnedFd,
+    pub(super) alarm: Timer,
     waiting: Mutex<WaitingTimers>,
 }
 
@@ -36,18 +31,13 @@ type Set = BTreeMap<(Timestamp, usize), Weak<dyn Source>>;
 
 impl Timers {
     pub(super) fn new() -> rustix::io::Result<Self> {
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self {
-            alarm: timerfd_create(TimerfdClockId::Monotonic, flags)?,
+            alarm: Timer::new()?,
             waiting: Mutex::new(WaitingTimers {
                 set: Set::new(),
                 sweep_at: LEAST_SWEPT,
             }),
         })
-    }
-
-    pub(super) fn alarm(&self) -> &OwnedFd {
-        &self.alarm
     }
 
     pub(super) fn add(&self, deadline: Timestamp, source: Weak<dyn Source>) {
@@ -74,13 +64,7 @@ impl Timers {
         let Some(((first, _), _)) = set.first_key_value() else {
             return;
         };
-        // Zero would be no alarm at all.
-        let left = clock::until(*first).max(Duration::from_nanos(1));
-        let alarm = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value: Timespec::try_from(left).unwrap_or_default(),
-        };
-        if let Err(errno) = timerfd_settime(&self.alarm, TimerfdTimerFlags::empty(), &alarm) {
+        if let Err(errno) = self.alarm.set(Some(clock::until(*first))) {
             tracing::error!("a timer cannot be set: {errno}");
         }
     }

@@ -45,7 +45,8 @@ pub struct Socket {
     /// It has barred them since the socket was made.
     barred: AtomicBool,
     listens: bool,
-    is_given: bool,
+    /// Others have it, too.
+    pub is_given: bool,
     /// The user at the other end.
     user: OnceLock<u32>,
 }
@@ -81,11 +82,6 @@ impl Socket {
         let mut socket = self;
         socket.is_given = true;
         socket
-    }
-
-    /// Whether others have it too.
-    pub fn is_given(&self) -> bool {
-        self.is_given
     }
 
     /// What its peer sends counts for this user.

@@ -92,7 +92,7 @@ impl RegionTable {
         };
         // The peer may have announced the region for an earlier request, which named other GPUs.
         let is_accepted = |region: &&PeerRegion| match region {
-            PeerRegion::Announced(announced) => self.accepted.contains(announced.uuid()),
+            PeerRegion::Announced(announced) => self.accepted.contains(&announced.handle.uuid),
             _ => false,
         };
         if self.regions.get(&id).filter(is_accepted).is_none() {

@@ -260,7 +260,7 @@ impl ShmConnection {
         if self.awake {
             reader.wake();
         }
-        self.channel.reader.allow_switches();
+        self.channel.reader.switches = true;
         self.channel.wire.reader = Some(reader);
     }
 }

@@ -268,7 +268,7 @@ impl Wire for DescriptorReader {
             return Ok(RingRead::Asleep);
         };
         Ok(match reader.read(bytes)? {
-            0 if reader.is_awake() => RingRead::Awake,
+            0 if reader.awake => RingRead::Awake,
             0 => RingRead::Asleep,
             len => RingRead::Bytes(len),
         })

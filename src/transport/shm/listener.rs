@@ -62,7 +62,6 @@ impl ShmListener {
     /// Errors: `AddressInUse` when somebody listens at the address, or something other than a
     /// socket is there; `Io`.
     pub fn new(address: SocketAddress, bare: String, options: &LinkOptions) -> Result<Self> {
-        let generation = Generation::now();
         let socket = new_socket(SocketFlags::NONBLOCK)?.listening();
         let owned = match &address {
             SocketAddress::Path(path) => Some(bind_path(&socket, &address, path, options)?),
@@ -71,18 +70,7 @@ impl ShmListener {
                 None
             }
         };
-        rustix::net::listen(&socket, BACKLOG)
-            .map_err(|errno| Error::os(format_args!("cannot listen at {address}"), errno))?;
-        let socket = Arc::new(socket);
-        Ok(Self {
-            socket,
-            host: host_of(&address),
-            address: bare,
-            options: options.clone(),
-            generation,
-            refused: None,
-            _owned: owned,
-        })
+        Self::over(socket, &address, bare, options, owned)
     }
 
     /// Goes on with a socket that listens.
@@ -90,17 +78,29 @@ impl ShmListener {
     pub fn by(socket: OwnedFd, options: &LinkOptions) -> Result<Self> {
         let socket = given(socket, &[AddressFamily::UNIX], "shm")?;
         let address = SocketAddress::of_listener(&socket)?;
-        // The system tells clients which process listens: from now on this one.
+        let socket = Socket::new(socket).listening().given();
+        Self::over(socket, &address, address.to_uri().bare(), options, None)
+    }
+
+    fn over(
+        socket: Socket,
+        address: &SocketAddress,
+        bare: String,
+        options: &LinkOptions,
+        owned: Option<OwnedPath>,
+    ) -> Result<Self> {
+        // The system tells clients which process listens: from now on this one, even if the socket
+        // listened before.
         rustix::net::listen(&socket, BACKLOG)
             .map_err(|errno| Error::os(format_args!("cannot listen at {address}"), errno))?;
         Ok(Self {
-            socket: Arc::new(Socket::new(socket).listening().given()),
-            host: host_of(&address),
-            address: address.to_uri().bare(),
+            socket: Arc::new(socket),
+            host: host_of(address),
+            address: bare,
             options: options.clone(),
             generation: Generation::now(),
             refused: None,
-            _owned: None,
+            _owned: owned,
         })
     }
 
@@ -128,7 +128,7 @@ impl Drop for ShmListener {
             return;
         }
         // The other owners of the socket accept the connections that wait.
-        if self.socket.is_given() {
+        if self.socket.is_given {
             return;
         }
         // Each connection that waits is closed on behalf of its user. The shutdown keeps new ones

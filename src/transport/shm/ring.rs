@@ -271,7 +271,7 @@ pub struct RingReader {
     memory: RingMapping,
     read: u64,
     /// As [`Positions::awake`] says.
-    awake: bool,
+    pub awake: bool,
 }
 
 impl RingReader {
@@ -316,11 +316,6 @@ impl RingReader {
     pub fn doze(&mut self) -> bool {
         self.awake = false;
         self.memory.positions().doze(self.read)
-    }
-
-    /// Whether this side has said that it looks at the ring.
-    pub fn is_awake(&self) -> bool {
-        self.awake
     }
 }
 

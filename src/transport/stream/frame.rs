@@ -85,8 +85,8 @@ pub struct FrameReader {
     posted: VecDeque<(BodyPlace, ExpectedBody)>,
     /// Bodies that came before they were posted.
     early: HashSet<BodyPlace>,
-    /// Frames may come in two places.
-    switches: bool,
+    /// Frames may come in two places, one after the other.
+    pub switches: bool,
     /// The frame read last says that the next one is in the other place.
     switched: bool,
     failed: Option<Error>,
@@ -120,11 +120,6 @@ impl FrameReader {
                 None => MAX_TAGGED_BYTES,
             };
         }
-    }
-
-    /// From now on frames may come in two places, one after the other.
-    pub fn allow_switches(&mut self) {
-        self.switches = true;
     }
 
     /// Whether the next frame is in the other place than the one read last; asked once.

@@ -19,8 +19,8 @@ use crate::transport::features::Join;
 use crate::transport::patience::PeerMachine;
 use crate::transport::stream::Channel;
 use crate::transport::tcp::group::Groups;
-use crate::transport::tcp::socket::Timer;
 use crate::transport::tcp::watched::WatchedSocket;
+use crate::transport::wait::Timer;
 use crate::transport::{
     Connection, ConnectionReadiness, Identity, Incoming, Outgoing, Profile, Traffic,
 };

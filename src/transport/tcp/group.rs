@@ -13,8 +13,8 @@ use rustix::process::{Resource, getrlimit};
 use crate::error::{Error, Result};
 use crate::lines::Lines;
 use crate::transport::features::{Join, MAX_SOCKETS};
-use crate::transport::tcp::socket::Timer;
 use crate::transport::tcp::watched::WatchedSocket;
+use crate::transport::wait::Timer;
 
 /// Most sockets that wait at one listener for others of their groups, and as many for the end of
 /// their handshakes: a part of the files that the process may open, and room for the largest group.

@@ -1,17 +1,13 @@
 //! Sockets: how they are made, connected and kept from waiting for ever.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
 
 use crate::error::{Error, Result, Status};
 use crate::transport::Attempt;
@@ -58,35 +54,6 @@ pub fn has_arrived(socket: impl AsFd) -> bool {
     let result = unsafe { libc::ioctl(socket, libc::TIOCOUTQ, &raw mut unacknowledged) };
     // If the system cannot be asked, there is nothing to wait for.
     result != 0 || unacknowledged == 0
-}
-
-/// A timer, readable when its time has come.
-pub struct Timer(OwnedFd);
-
-impl Timer {
-    pub fn new() -> Result<Self, Errno> {
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        timerfd_create(TimerfdClockId::Monotonic, flags).map(Self)
-    }
-
-    /// Sets the time from now on; with `None` it never comes.
-    pub fn set(&self, time: Option<Duration>) -> Result<(), Errno> {
-        // The system takes zero for never.
-        const AT_ONCE: Duration = Duration::from_nanos(1);
-        let time = time.map(|time| time.max(AT_ONCE));
-        let never = Timespec::default();
-        let timer = Itimerspec {
-            it_interval: never,
-            it_value: Timespec::try_from(time.unwrap_or_default()).unwrap_or(never),
-        };
-        timerfd_settime(self, TimerfdTimerFlags::empty(), &timer).map(drop)
-    }
-}
-
-impl AsFd for Timer {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
 }
 
 /// Connects to one of `candidates`, in their order, within `timeout` after `start`.

@@ -17,7 +17,7 @@ use crate::transport::lend::mappings::OpenRegion;
 /// A region, checked as far as that goes without the driver.
 #[derive(Debug)]
 pub(in crate::transport::lend) struct AnnouncedRegion {
-    handle: GpuHandle,
+    pub handle: GpuHandle,
     len: usize,
     fd: Option<Foreign>,
 }
@@ -61,15 +61,10 @@ impl AnnouncedRegion {
         Ok(Self { handle, len, fd })
     }
 
-    /// The GPU.
-    pub fn uuid(&self) -> &[u8; UUID_BYTES] {
-        &self.handle.uuid
-    }
-
     /// Opens the region.
     pub fn open(self) -> Result<Arc<dyn OpenRegion>> {
         let gone = || Error::protocol("memory of a GPU that this process does not have any more");
-        let device = Device::by_uuid(self.uuid())?.ok_or_else(gone)?;
+        let device = Device::by_uuid(&self.handle.uuid)?.ok_or_else(gone)?;
         let mapping = match (&self.handle.kind, &self.fd) {
             (HandleKind::Legacy(handle), _) => ImportedMemory::open(&device, handle, self.len),
             (HandleKind::Descriptor, Some(fd)) => ImportedMemory::map(&device, fd.get(), self.len),

@@ -18,9 +18,9 @@ use crate::error::{Error, Result, Status};
 use crate::lines::Lines;
 use crate::transport::TlsOptions;
 use crate::transport::tcp::group::most_waiting;
-use crate::transport::tcp::socket::Timer;
 use crate::transport::tcp::tls::handshake::{Handshake, HandshakeProgress};
 use crate::transport::tcp::watched::Connected;
+use crate::transport::wait::Timer;
 
 /// The handshakes of one listener.
 pub struct Handshakes {
