@@ -54,9 +54,9 @@ impl Join {
 
     fn read(mut fields: Fields<'_>) -> Option<Self> {
         let join = Self {
-            group: fields.u128()?,
-            index: fields.u16()?,
-            count: fields.u16()?,
+            group: fields.take()?,
+            index: fields.take()?,
+            count: fields.take()?,
         };
         fields.end().map(|()| join)
     }

@@ -331,7 +331,7 @@ impl<K> Pulls<K> {
     ) -> Result<Vec<(u32, Incoming)>> {
         ensure_new(id, self.regions.contains_key(&id))?;
         let mut fields = Fields::new(handle);
-        let (Some(base), Some(length)) = (fields.u64(), fields.u64()) else {
+        let (Some(base), Some(length)) = (fields.take::<u64>(), fields.take::<u64>()) else {
             return Err(Error::protocol(format!(
                 "the handle of region {id} has {} bytes, which no address, length and key have",
                 handle.len()

@@ -78,7 +78,7 @@ impl GpuHandle {
     /// Errors: `Protocol`: it is neither.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>> {
         let mut fields = Fields::new(bytes);
-        let (Some(length), Some(kind)) = (fields.u64(), fields.u8()) else {
+        let (Some(length), Some(kind)) = (fields.take(), fields.take::<u8>()) else {
             return Ok(None);
         };
         let (Some(uuid), Some(reserved)) = (fields.chunk(), fields.chunk()) else {
