@@ -250,8 +250,7 @@ impl dyn Connection + '_ {
         Ok(self.receive()?.map(|(_, message)| message))
     }
 
-    /// Runs `step` on the memory that the peer lends; without such memory, on no
-    /// regions.
+    /// Runs `step` on the memory that the peer lends; without such memory, on no regions.
     pub fn with_regions<R>(&mut self, step: impl FnOnce(&mut dyn PeerRegions) -> R) -> R {
         match self.regions() {
             Some(regions) => step(regions),

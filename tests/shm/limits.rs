@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use dipc::arena::{Arena, ArenaOptions};

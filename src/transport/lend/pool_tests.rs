@@ -176,7 +176,7 @@ fn a_user_has_half_of_the_budget() {
     let peers = [0, 2].map(of_peer);
     assert!(packed(&pools[1], &buffers) && packed(&pools[3], &buffers));
     assert_eq!(budget.used(), 1200 << 10);
-    pools.iter().for_each(RegionPool::abandon);
+    pools.iter().for_each(|pool| pool.abandon());
     drop(pools);
     assert!(
         packed(&of(1), &buffers),
