@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::ffi::client_options::DIPC_FOREVER;
 
-/// Checks the arguments with which the calls of a client begin, and binds their names to the values:
-/// `asked!(uris: n_uris, ticket: ticket_len_bytes, options; cancel);`.
+/// Checks the arguments with which the calls of a client begin, in their order, and gives their
+/// names to the values: `asked!(uris: n_uris, ticket: ticket_len_bytes, options; cancel);`.
 macro_rules! asked {
     (
         $uris:ident: $n_uris:ident, $bytes:ident: $len:ident,

@@ -51,7 +51,12 @@ pub(super) struct ForeignProvider {
 }
 
 impl ForeignProvider {
-    /// Makes a provider, and gives it to `take`. If `take` gives it back, the host keeps its data.
+    /// Makes a provider, and gives it to `take`. If `take` gives it back, the host keeps its data
+    /// ([`ForeignData::relinquish`]).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: unknown flags. Those of `take`.
     pub(super) fn hand_over(
         function: ProviderFunction,
         userdata: *mut c_void,
