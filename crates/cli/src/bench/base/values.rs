@@ -71,17 +71,7 @@ impl Values {
         array: &'a OwnedDeviceArray,
     ) -> impl Iterator<Item = (*const u64, usize)> + use<'a> {
         let in_word = self.in_word;
-        let table = &array.raw().array;
-        let children: &'a [*mut ArrowArray] = match usize::try_from(table.n_children) {
-            // SAFETY: a table has as many pointers to children as it says, for as long as it is not
-            // released ("Promise" of `Owned`), and it is borrowed for 'a.
-            Ok(count @ 1..) => unsafe { slice::from_raw_parts(table.children, count) },
-            _ => &[],
-        };
-        children.iter().map(move |column| {
-            // SAFETY: each pointer leads to an ArrowArray, for as long as the table is not released
-            // ("Promise" of `Owned`), and it is borrowed for 'a.
-            let column = unsafe { &**column };
+        columns_of(array).map(move |column| {
             // Batches are written in whole words, and are sent unchanged.
             let words = |rows: i64| {
                 let rows = u64::try_from(rows).unwrap_or(0);
@@ -92,10 +82,10 @@ impl Values {
                 return (ptr::null(), 0);
             }
             // SAFETY: the caller promises an array of the stream that `Values::of` has checked,
-            // whose columns are int64 or bool: such an array has two buffers.
-            let buffers = unsafe { slice::from_raw_parts(column.buffers.cast_const(), 2) };
-            // The second buffer has `offset + rows` words of 8 bytes.
-            (buffers[1].cast::<u64>().wrapping_add(offset), rows)
+            // whose columns are int64 or bool.
+            let values = unsafe { values_of(column) };
+            // They are `offset + rows` words of 8 bytes.
+            (values.wrapping_add(offset), rows)
         })
     }
 
@@ -162,6 +152,31 @@ impl Values {
         let firsts = unsafe { self.read(array, 1, |values| values.first().copied()) }?;
         Ok(firsts.into_iter().next().flatten())
     }
+}
+
+/// The columns of an array.
+fn columns_of(array: &OwnedDeviceArray) -> impl Iterator<Item = &ArrowArray> {
+    let table = &array.raw().array;
+    let children: &[*mut ArrowArray] = match usize::try_from(table.n_children) {
+        // SAFETY: a table has as many pointers to children as it says, for as long as it is not
+        // released (Arrow's C interface), and it is borrowed.
+        Ok(count @ 1..) => unsafe { slice::from_raw_parts(table.children, count) },
+        _ => &[],
+    };
+    // SAFETY: each pointer leads to an ArrowArray, for as long as the table is not released (Arrow's
+    // C interface), and it is borrowed.
+    children.iter().map(|column| unsafe { &**column })
+}
+
+/// The address of the values of a column, from its offset 0 on.
+///
+/// # Safety
+///
+/// The column is int64 or bool.
+unsafe fn values_of(column: &ArrowArray) -> *const u64 {
+    // SAFETY: the caller promises a type that has two buffers.
+    let buffers = unsafe { slice::from_raw_parts(column.buffers.cast_const(), 2) };
+    buffers[1].cast()
 }
 
 /// Adds numbers up at the speed of memory.
