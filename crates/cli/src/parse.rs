@@ -4,7 +4,6 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use dipc::transport::Settings;
 use fundu::TimeUnit::{MicroSecond, MilliSecond, Minute, Second};
 use fundu::{CustomDurationParser, CustomTimeUnit};
 use parse_size::Config;
@@ -56,15 +55,6 @@ pub fn setting(text: &str) -> Result<(String, String)> {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
         None => bail!("{text:?} is not NAME=VALUE, as ucx.TLS=tcp"),
     }
-}
-
-/// The transport settings of the arguments.
-pub fn settings(given: &[(String, String)]) -> dipc::Result<Settings> {
-    let mut settings = Settings::default();
-    for (name, value) in given {
-        settings.set(name, value)?;
-    }
-    Ok(settings)
 }
 
 /// Reads a number of bytes: `4096`, `64K`, `512M`, `1.5G`, in powers of 1024.

@@ -5,9 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use dipc::arrow::OwnedDeviceStream;
-use dipc::arrow::stream::export_device_stream;
-use dipc::server::{HostProvider, ServerHandle, ServerRequest};
+use dipc::{Request, Server};
 
 use super::base::case::{Case, Op, Source};
 use super::base::message::{Parent, Ready, Usage};
@@ -16,6 +14,7 @@ use super::base::table::Ring;
 use super::ops::flight::OneBatchServer;
 use super::ops::latency::StampProvider;
 use super::ops::{filtering, machine, pushing, putting};
+use crate::listening::listen;
 
 /// Serves until the command ends, and reports its usage on request.
 pub fn run(case: &Case, parent: &Parent) -> Result<()> {
@@ -45,30 +44,31 @@ pub fn run(case: &Case, parent: &Parent) -> Result<()> {
 }
 
 /// A listening server, and the client's information about it.
-pub fn start(case: &Case) -> Result<(Arc<ServerHandle>, Ready)> {
+pub fn start(case: &Case) -> Result<(Server, Ready)> {
     if case.op == Op::Filter {
         return filtering::start(case);
     }
     let ring = Arc::new(Ring::new(case)?);
-    let server = Arc::new(ServerHandle::new(case.server_options()?)?);
-    publish(&server, WARM_UP, &ring, case.warm_up())?;
+    let server = case.server()?;
+    server.load(WARM_UP, ring.table(ring.arrays(Some(case.warm_up()))))?;
     match (case.op, case.source) {
-        (Op::Put, _) => {
-            let outcome = server.set_handler(Box::new(putting::Taker));
-            outcome.map_err(|(error, _)| error)?;
+        (Op::Put, _) => server.handler(putting::Taker)?,
+        (Op::Latency, _) => server.serve(TABLE, StampProvider { case: case.clone() })?,
+        (_, Source::Published) => {
+            server.load(TABLE, ring.table(ring.arrays(Some(case.published()))))?;
         }
-        (Op::Latency, _) => serve(&server, StampProvider { case: case.clone() })?,
-        (_, Source::Published) => publish(&server, TABLE, &ring, case.published())?,
         (op, Source::Provider) => {
             // Only a new stream's first batch is measured; a second batch would disturb it.
             let count = (op == Op::Connect).then_some(1);
             let ring = Arc::clone(&ring);
-            serve(&server, RingProvider { ring, count })?;
+            server.serve(TABLE, move |_: &Request<'_>| {
+                Ok(ring.table(ring.arrays(count)))
+            })?;
         }
         (op, Source::Push) => {
-            server.serve_pull(TABLE)?;
+            server.pull_handler()?;
             let count = (op == Op::Connect).then_some(1);
-            let (server, ring) = (Arc::clone(&server), Arc::clone(&ring));
+            let (server, ring) = (server.clone(), Arc::clone(&ring));
             // It ends with the server.
             thread::Builder::new()
                 .name("bench-push".into())
@@ -80,31 +80,7 @@ pub fn start(case: &Case) -> Result<(Arc<ServerHandle>, Ready)> {
         }
     }
     let address = case.address();
-    let uri = server.listen(&address)?;
+    let uri = listen(&server, &address)?;
     let (sums, flight) = (ring.sums(), None);
     Ok((server, Ready { uri, sums, flight }))
-}
-
-fn publish(server: &ServerHandle, ticket: &[u8], ring: &Ring, count: u64) -> Result<()> {
-    let batches = ring.export(count).collect();
-    let outcome = server.publish(ticket, ring.schema()?, batches);
-    Ok(outcome.map_err(|(error, _)| error)?)
-}
-
-fn serve(server: &ServerHandle, provider: impl HostProvider) -> Result<()> {
-    let outcome = server.serve(TABLE, Box::new(provider));
-    Ok(outcome.map_err(|(error, _)| error)?)
-}
-
-/// Provides the distinct batches in turn.
-struct RingProvider {
-    ring: Arc<Ring>,
-    /// Number of batches; `None`: until the client stops.
-    count: Option<u64>,
-}
-
-impl HostProvider for RingProvider {
-    fn open(&self, _: &ServerRequest) -> dipc::Result<OwnedDeviceStream> {
-        Ok(export_device_stream(Box::new(self.ring.reader(self.count))))
-    }
 }

@@ -3,17 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dipc::BodyPolicy;
-use dipc::arrow::decode;
-use dipc::client::{GetOptions, PutOptions};
-use dipc::device::Target;
-use dipc::proto::Credit;
-use dipc::server::{ServerOptions, TakeOptions};
+use dipc::{BodyPolicy, GetOptions, PutOptions, Server, ServerBuilder, Target};
 use serde::{Deserialize, Serialize};
 
 use super::certificate;
 pub use super::choices::*;
-use crate::parse;
 
 /// One case.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -76,7 +70,7 @@ pub struct Case {
 
 /// A device, as text in JSON.
 mod place {
-    use dipc::device::Target;
+    use dipc::Target;
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 
     pub fn serialize<S: Serializer>(place: &Target, serializer: S) -> Result<S::Ok, S::Error> {
@@ -95,6 +89,9 @@ const MOST_DISTINCT: u64 = 4096;
 const MOST_PUBLISHED: u64 = 16_384;
 /// The same limit in columns.
 const MOST_COLUMNS: u64 = 1 << 18;
+/// How long the other process may be silent. A dead one is noticed at once; this limit is for one
+/// that hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Case {
     /// Bytes of values in one batch.
@@ -180,35 +177,23 @@ impl Case {
         by_bytes.clamp(least, self.distinct().max(least))
     }
 
-    pub fn window(&self) -> Credit {
-        Credit {
-            batches: self.window_batches,
-            bytes: self.window_bytes,
-        }
-    }
-
     /// The options of the streams.
     pub fn get_options(&self) -> GetOptions {
-        GetOptions {
-            // A dead process is noticed at once; this limit is for a process that hangs.
-            stall_timeout: Some(Duration::from_secs(60)),
-            window: self.window(),
-            level: Some(self.decode_level()),
-            spin: self.spin,
-            connections: self.connections,
-            device: self.to,
-            ..GetOptions::default()
-        }
+        GetOptions::new()
+            .stall_timeout(PATIENCE)
+            .window(self.window_batches, self.window_bytes)
+            .validation(self.validation())
+            .spin(self.spin)
+            .connections(self.connections)
+            .device(self.to)
     }
 
     /// The options of a stream that the client sends.
     pub fn put_options(&self) -> PutOptions {
-        PutOptions {
-            stall_timeout: Some(Duration::from_secs(60)),
-            body: self.body_policy(),
-            connections: self.connections,
-            ..PutOptions::default()
-        }
+        PutOptions::new()
+            .stall_timeout(PATIENCE)
+            .body(self.body_policy())
+            .connections(self.connections)
     }
 
     fn body_policy(&self) -> BodyPolicy {
@@ -219,36 +204,33 @@ impl Case {
         }
     }
 
-    fn decode_level(&self) -> decode::Level {
+    fn validation(&self) -> dipc::Level {
         match self.level {
-            Level::Structure => decode::Level::Structure,
-            Level::Full => decode::Level::Full,
+            Level::Structure => dipc::Level::Structure,
+            Level::Full => dipc::Level::Full,
         }
     }
 
-    /// The options of the server.
-    pub fn server_options(&self) -> dipc::Result<ServerOptions> {
-        let mut options = ServerOptions {
-            // The client's last stream may still be ending when the next one begins.
-            max_streams: match self.op {
-                Op::Shed => 1,
-                _ => self.streams as usize * 2 + 8,
-            },
-            body: self.body_policy(),
-            take: TakeOptions {
-                window: self.window(),
-                level: Some(self.decode_level()),
-                ..TakeOptions::default()
-            },
-            spin: self.spin,
-            ..ServerOptions::default()
+    /// The server, without tables and addresses.
+    pub fn server(&self) -> dipc::Result<Server> {
+        // The client's last stream may still be ending when the next one begins.
+        let streams = match self.op {
+            Op::Shed => 1,
+            _ => self.streams as usize * 2 + 8,
         };
-        // Both processes are this command's own.
-        options.link.access.trusted_network = true;
-        options.link.access.allow_remote = self.listen.is_some();
-        options.link.settings = parse::settings(&self.settings)?;
-        options.link.tls = certificate::of_server(self.certificate.as_deref());
-        Ok(options)
+        let server = Server::builder()
+            .max_streams(streams)
+            .body(self.body_policy())
+            .put_window(self.window_batches, self.window_bytes)
+            .put_validation(self.validation())
+            .spin(self.spin)
+            // Both processes are this command's own.
+            .trusted_network(true)
+            .allow_remote(self.listen.is_some());
+        let server = certificate::of_server(server, self.certificate.as_deref());
+        let mut settings = self.settings.iter();
+        (settings.try_fold(server, |server, (name, value)| server.setting(name, value)))
+            .and_then(ServerBuilder::build)
     }
 
     /// The server's address: the given one, or an unused one.

@@ -1,10 +1,9 @@
 //! The certificate of a measurement over tls. It signs itself, so that it is its own authority.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use dipc::transport::{TlsFiles, TlsOptions};
+use dipc::{ClientBuilder, ServerBuilder};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tempfile::TempDir;
 use tonic::transport::{ClientTlsConfig, Identity, Server, ServerTlsConfig};
@@ -35,19 +34,20 @@ impl Certificate {
     }
 }
 
-/// Of the server, which finds the certificate in `folder`.
-pub fn of_server(folder: Option<&Path>) -> Arc<TlsOptions> {
-    with(folder, |folder, files| {
-        files.identity = Some((folder.join(CERTIFICATE), folder.join(KEY)));
-    })
+/// A server with the certificate in `folder`, if there is one.
+pub fn of_server(server: ServerBuilder, folder: Option<&Path>) -> ServerBuilder {
+    match folder {
+        Some(folder) => server.tls(folder.join(CERTIFICATE), folder.join(KEY)),
+        None => server,
+    }
 }
 
-/// Of the client, which trusts it.
-pub fn of_client(folder: Option<&Path>) -> Arc<TlsOptions> {
-    with(folder, |folder, files| {
-        files.ca = Some(folder.join(CERTIFICATE));
-        files.server_name = Some(NAME.to_owned());
-    })
+/// A client that trusts it.
+pub fn of_client(client: ClientBuilder, folder: Option<&Path>) -> ClientBuilder {
+    match folder {
+        Some(folder) => (client.tls_ca(folder.join(CERTIFICATE))).tls_server_name(NAME),
+        None => client,
+    }
 }
 
 /// A Flight server with the certificate in `folder`.
@@ -64,12 +64,4 @@ pub fn of_flight_client(folder: &Path) -> Result<ClientTlsConfig> {
         ..ClientTrust::default()
     };
     Ok(trust.flight(NAME)?)
-}
-
-fn with(folder: Option<&Path>, change: impl FnOnce(&Path, &mut TlsFiles)) -> Arc<TlsOptions> {
-    TlsOptions::default().with(|files| {
-        if let Some(folder) = folder {
-            change(folder, files);
-        }
-    })
 }

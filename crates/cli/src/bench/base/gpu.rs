@@ -10,8 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use cudarc::driver::result::{self, ctx, device, primary_ctx, stream};
 use cudarc::driver::sys::{self, CUcontext, CUevent, CUevent_wait_flags, CUstream};
-use dipc::arrow::OwnedDeviceArray;
-use dipc::{DeviceKind, Target};
+use dipc::{DeviceArray, DeviceKind, Target};
 
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`, as libdipc's own pinned memory.
 const PORTABLE_MAPPED: u32 = 1 | 2;
@@ -67,10 +66,6 @@ impl Gpu {
             context,
             raw,
         })))
-    }
-
-    pub fn ordinal(&self) -> i32 {
-        self.0.ordinal
     }
 
     /// Makes the GPU's context that of this thread.
@@ -193,12 +188,11 @@ pub struct GpuReader {
 
 impl GpuReader {
     /// Reads arrays of the GPU that `array` is on; `None`: on the host.
-    pub fn of(array: &OwnedDeviceArray) -> Result<Option<Self>> {
-        let array = array.raw();
-        match DeviceKind(array.device_type) {
+    pub fn of(array: &DeviceArray) -> Result<Option<Self>> {
+        match array.device() {
             DeviceKind::CPU => Ok(None),
             DeviceKind::CUDA => Ok(Some(Self {
-                gpu: Gpu::new(i32::try_from(array.device_id)?)?,
+                gpu: Gpu::new(i32::try_from(array.device_id())?)?,
                 pinned: None,
             })),
             other => bail!("arrays came on Arrow device type {}", other.0),
@@ -206,12 +200,11 @@ impl GpuReader {
     }
 
     /// Makes this reader's stream wait for the array. The caller does not wait.
-    pub fn follow(&self, array: &OwnedDeviceArray) -> Result<()> {
-        let array = array.raw();
-        if array.device_id != i64::from(self.gpu.0.ordinal) {
+    pub fn follow(&self, array: &DeviceArray) -> Result<()> {
+        if array.device_id() != i64::from(self.gpu.0.ordinal) {
             bail!("one stream's arrays came on two GPUs");
         }
-        let Some(event) = NonNull::new(array.sync_event.cast::<CUevent>()) else {
+        let Some(event) = NonNull::new(array.as_c().sync_event.cast::<CUevent>()) else {
             return Ok(());
         };
         // SAFETY: the array is not released, being borrowed, and has the handle of an event (Arrow:

@@ -1,20 +1,15 @@
 //! What streams need in each process: tickets, clients, event loops, descriptors.
 
-use std::future::poll_fn;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
-use dipc::Verb;
-use dipc::client::{Answer, Client, ClientOptions, GetOptions, Stream};
-use dipc::transport::TlsOptions;
+use anyhow::{Context as _, Result};
+use dipc::{Client, ClientBuilder};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 
 use super::case::{Case, Op};
 use super::certificate;
-use crate::parse;
 
 /// The ticket of the measured batches.
 pub const TABLE: &[u8] = b"table";
@@ -22,36 +17,23 @@ pub const TABLE: &[u8] = b"table";
 pub const WARM_UP: &[u8] = b"warm-up";
 
 /// A client of its own.
-pub fn new_client(case: &Case) -> Result<Client> {
-    client_with(case, certificate::of_client(case.certificate.as_deref()))
+pub fn new_client(case: &Case) -> dipc::Result<Client> {
+    client_builder(case)?.build()
 }
 
-/// Asks for a stream as a task does.
-pub async fn ask(
-    client: &Client,
-    uri: &str,
-    ticket: &[u8],
-    options: &GetOptions,
-) -> Result<Box<Stream>> {
-    let pending = client.start(Verb::Get, &[uri], ticket, options, None)?;
-    match poll_fn(|context| pending.poll_answer(context)).await? {
-        Answer::Stream(stream) => Ok(stream),
-        _ => bail!("the answer is of another verb"),
-    }
-}
-
-/// A client that shares what is known of TLS with others.
-pub fn client_with(case: &Case, tls: Arc<TlsOptions>) -> Result<Client> {
-    let options = ClientOptions {
+/// Makes clients, which share what is known of TLS.
+pub fn client_builder(case: &Case) -> dipc::Result<ClientBuilder> {
+    let client = Client::builder()
         // Parallel streams are warmed up in parallel too.
-        max_idle: usize::try_from(case.streams).unwrap_or(usize::MAX),
-        settings: parse::settings(&case.settings)?,
-        tls,
+        .max_idle(usize::try_from(case.streams).unwrap_or(usize::MAX))
         // Streams of event loops and tasks share connections.
-        connections: matches!(case.op, Op::Open | Op::Idle).then_some(8),
-        ..ClientOptions::default()
-    };
-    Ok(Client::new(options)?)
+        .connections(match case.op {
+            Op::Open | Op::Idle => 8,
+            _ => 0,
+        });
+    let client = certificate::of_client(client, case.certificate.as_deref());
+    let mut settings = case.settings.iter();
+    settings.try_fold(client, |client, (name, value)| client.setting(name, value))
 }
 
 /// An event loop of one descriptor.

@@ -1,35 +1,32 @@
 //! The batches of a measurement: int64 columns, written once and sent many times.
 //!
-//! They are exported as C structs, like those of an engine, and read by their pointers. Arrays of
-//! the `arrow` crate would take longer to build than a batch takes to move.
+//! They are exported as C structs, like those of an engine, and read by their pointers. The
+//! conversion of record batches of the `arrow` crate would take longer than a batch takes to move.
 
-use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
-use std::mem::MaybeUninit;
-use std::num::NonZeroUsize;
-use std::ptr::{self, NonNull};
-use std::slice;
+use std::ptr;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
-use dipc::arena;
-use dipc::arrow::abi::{ArrowArray, ArrowDeviceArray};
-use dipc::arrow::stream::ArrayReader;
-use dipc::arrow::{OwnedDeviceArray, OwnedSchema, schema_to_c};
-use dipc::device::cuda::{Device, DeviceMemory, Purpose};
-use dipc::{Arena, ArenaOptions, DeviceKind};
+use anyhow::{Context as _, Result};
+use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch};
+use arrow::buffer::{BooleanBuffer, Buffer, MutableBuffer, ScalarBuffer};
+use arrow::datatypes::SchemaRef;
+use dipc::{
+    Arena, ArenaOptions, ArrowArray, ArrowDeviceArray, Batches, DeviceArray, DeviceKind, Target,
+};
 
-use super::case::{Case, Memory, Shape};
+use super::case::{Case, Memory, Shape, Values};
 use super::gpu::Gpu;
+use super::values::{columns_of, values_of};
 
-/// Arrow's recommended alignment.
-const ALIGNMENT: usize = 64;
-
-/// The memory for batches.
+/// The memory for batches, and their columns.
 pub struct Store {
+    shape: Shape,
+    schema: SchemaRef,
     /// `None`: memory outside an arena.
     arena: Option<Arena>,
-    /// `None`: memory of the host.
+    place: Target,
+    /// The GPU of `place`; `None`: the host.
     gpu: Option<Gpu>,
 }
 
@@ -37,121 +34,95 @@ impl Store {
     /// The memory for the server's batches of a case.
     pub fn new(case: &Case) -> Result<Self> {
         let gpu = Gpu::of(case.device)?;
-        let (kind, id) = match &gpu {
-            Some(gpu) => (DeviceKind::CUDA, i64::from(gpu.ordinal())),
-            None => (DeviceKind::CPU, -1),
+        let (kind, id) = match case.device {
+            Target::Cuda(ordinal) => (DeviceKind::CUDA, i64::from(ordinal)),
+            Target::Host | Target::AsSent => (DeviceKind::CPU, -1),
         };
         let arena = match case.memory {
             Memory::Arena => Some(Arena::on(kind, id, ArenaOptions::default())?),
             Memory::Heap => None,
         };
-        Ok(Self { arena, gpu })
-    }
-
-    /// Arrow's number for the kind of memory.
-    pub fn device_type(&self) -> i32 {
-        match self.gpu {
-            Some(_) => DeviceKind::CUDA.0,
-            None => DeviceKind::CPU.0,
-        }
-    }
-
-    /// Allocates memory for `rows` values, not yet written.
-    fn column(&self, rows: usize) -> Result<Column> {
-        let layout = Layout::array::<u64>(rows)
-            .and_then(|layout| layout.align_to(ALIGNMENT))
-            .context("a column is too large")?;
-        // A column without rows has a pointer too.
-        let layout = Layout::from_size_align(layout.size().max(8), ALIGNMENT)?;
-        let (data, owner) = match (&self.arena, &self.gpu) {
-            (Some(arena), _) => (arena.alloc(layout.size())?, Owner::Arena),
-            (None, Some(gpu)) => {
-                let device = Device::get(gpu.ordinal().into())?;
-                let memory = DeviceMemory::new(&device, layout.size(), Purpose::Own)?;
-                let address = NonZeroUsize::new(usize::try_from(memory.address())?);
-                let address = address.context("memory of a GPU at address 0")?;
-                (NonNull::without_provenance(address), Owner::Gpu(memory))
-            }
-            (None, None) => {
-                // SAFETY: the size is not 0.
-                let data = unsafe { alloc(layout) };
-                let Some(data) = NonNull::new(data) else {
-                    bail!("out of memory: {} bytes for a column", layout.size());
-                };
-                (data, Owner::Heap(layout))
-            }
-        };
-        Ok(Column {
-            data,
-            rows,
-            gpu: self.gpu.clone(),
-            owner,
+        Ok(Self {
+            shape: case.shape(),
+            schema: Arc::new(case.shape().schema()),
+            arena,
+            place: case.device,
+            gpu,
         })
     }
+
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The kind of memory.
+    pub fn device(&self) -> DeviceKind {
+        match self.gpu {
+            Some(_) => DeviceKind::CUDA,
+            None => DeviceKind::CPU,
+        }
+    }
+
+    /// The words of a column, in memory of the host.
+    fn column(&self, words: impl ExactSizeIterator<Item = u64>) -> Result<Buffer> {
+        let size = words.len() * 8;
+        if let (Some(arena), None) = (&self.arena, &self.gpu) {
+            let mut buffer = arena.buffer(size)?;
+            write(&mut buffer, words);
+            return Ok(buffer.freeze());
+        }
+        // The buffer itself would end the process.
+        let room = Vec::<u8>::new().try_reserve_exact(size);
+        room.with_context(|| format!("out of memory: {size} bytes for a column"))?;
+        let mut buffer = MutableBuffer::from_len_zeroed(size);
+        write(&mut buffer, words);
+        Ok(buffer.into())
+    }
+
+    /// Copies columns to the GPU.
+    fn upload(&self, columns: Vec<Buffer>) -> Result<DeviceArray> {
+        let column = |buffer: Buffer| -> ArrayRef {
+            let words = buffer.len() / 8;
+            match self.shape.values {
+                Values::Int64 => {
+                    Arc::new(Int64Array::new(ScalarBuffer::new(buffer, 0, words), None))
+                }
+                Values::Bool => {
+                    let bits = BooleanBuffer::new(buffer, 0, words * 64);
+                    Arc::new(BooleanArray::new(bits, None))
+                }
+            }
+        };
+        let columns = columns.into_iter().map(column).collect();
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
+        let table = Batches::of(batch.schema(), [batch]);
+        let moved = match &self.arena {
+            Some(arena) => table.moved_into(arena)?,
+            None => table.moved_to(self.place)?,
+        };
+        let array = moved.into_reader()?.next_array()?;
+        let array = array.context("a batch was lost on its way to the GPU")?;
+        array.wait()?;
+        Ok(array)
+    }
 }
 
-/// The values of one column.
-struct Column {
-    data: NonNull<u8>,
-    rows: usize,
-    /// The GPU of the memory; `None`: the host.
-    gpu: Option<Gpu>,
-    owner: Owner,
+fn write(memory: &mut [u8], words: impl Iterator<Item = u64>) {
+    for (slot, word) in memory.chunks_exact_mut(8).zip(words) {
+        slot.copy_from_slice(&word.to_ne_bytes());
+    }
 }
 
-/// The owner of a column's memory.
+/// The owner of a batch's memory.
 enum Owner {
-    /// An arena; the memory is one of its blocks.
-    Arena,
-    /// The heap, with the layout of the allocation.
-    Heap(Layout),
-    /// The GPU's driver, which frees the memory when this is dropped.
-    Gpu(#[expect(dead_code, reason = "held for its drop")] DeviceMemory),
-}
-
-// SAFETY: a column is plain memory, written only through `&mut`; it can be given back on any
-// thread.
-unsafe impl Send for Column {}
-// SAFETY: a column is plain memory, written only through `&mut`.
-unsafe impl Sync for Column {}
-
-impl Column {
-    /// Writes the first values.
-    fn write(&mut self, values: impl ExactSizeIterator<Item = u64>) -> Result<()> {
-        if let Some(gpu) = &self.gpu {
-            let values: Vec<u64> = values.take(self.rows).collect();
-            // SAFETY: the memory was allocated for `rows` values (`Store::column`), and `&mut self`
-            // is the only way to it.
-            return unsafe { gpu.write(self.data.addr().get() as u64, &values) };
-        }
-        // SAFETY: the memory, on the host, has room for `rows` values and their alignment
-        // (`Store::column`). `&mut self` is the only way to it. The values need not be there yet.
-        let slots: &mut [MaybeUninit<u64>] =
-            unsafe { slice::from_raw_parts_mut(self.data.as_ptr().cast(), self.rows) };
-        for (slot, value) in slots.iter_mut().zip(values) {
-            slot.write(value);
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Column {
-    fn drop(&mut self) {
-        match &self.owner {
-            // SAFETY: it was allocated with this layout, and the arrays that read it kept the
-            // batch.
-            Owner::Heap(layout) => unsafe { dealloc(self.data.as_ptr(), *layout) },
-            // SAFETY: it is a block of an arena that nobody reads any more. It cannot fail but in
-            // a forked child, and this process does not fork.
-            Owner::Arena => drop(unsafe { arena::dealloc(self.data) }),
-            Owner::Gpu(_) => {}
-        }
-    }
+    Host(#[expect(dead_code, reason = "held for its drop")] Vec<Buffer>),
+    Gpu(DeviceArray, Gpu),
 }
 
 /// One batch. Its memory is freed with its last array.
 pub struct Batch {
-    columns: Vec<Column>,
+    owner: Owner,
+    schema: SchemaRef,
     /// The `buffers` of each column's C struct: no validity, the values.
     buffers: Vec<[*const c_void; 2]>,
     /// The `buffers` of the table: no validity.
@@ -159,53 +130,73 @@ pub struct Batch {
     rows: usize,
     /// The sum of all values.
     sum: u64,
-    /// The GPU of the batch; `None`: the host.
-    gpu: Option<i32>,
 }
 
-// SAFETY: the pointers lead into `columns`, which are `Send` and `Sync`.
+// SAFETY: the pointers lead into the memory of `owner`, which is `Send`.
 unsafe impl Send for Batch {}
-// SAFETY: the pointers lead into `columns`, which are `Send` and `Sync`.
+// SAFETY: the memory is written through `&mut` alone, and read otherwise.
 unsafe impl Sync for Batch {}
 
 impl Batch {
     /// Makes a batch of numbers that depend on `seed`.
     ///
     /// Each column has `words` words of eight bytes.
-    pub fn new(store: &Store, shape: Shape, words: u64, seed: u64) -> Result<Self> {
-        let rows = usize::try_from(words * shape.values.in_word())?;
+    pub fn new(store: &Store, words: u64, seed: u64) -> Result<Self> {
+        let rows = usize::try_from(words * store.shape.values.in_word())?;
         let words = usize::try_from(words)?;
-        let mut all = (0..shape.columns)
-            .map(|_| store.column(words))
-            .collect::<Result<Vec<_>>>()?;
         let mut sum = 0_u64;
         let mut number = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        for column in &mut all {
+        let mut columns = Vec::new();
+        for _ in 0..store.shape.columns {
             let values = (0..words).map(|_| {
                 let value = number;
                 sum = sum.wrapping_add(value);
                 number = number.wrapping_add(1);
                 value
             });
-            column.write(values)?;
+            columns.push(store.column(values)?);
         }
-        let values = |column: &Column| [ptr::null(), column.data.as_ptr().cast_const().cast()];
+        let (owner, values): (_, Vec<*const u64>) = match &store.gpu {
+            None => {
+                let values = columns.iter().map(|column| column.as_ptr().cast());
+                let values = values.collect();
+                (Owner::Host(columns), values)
+            }
+            Some(gpu) => {
+                let array = store.upload(columns)?;
+                // SAFETY: the columns are int64 or bool (`Store::upload`).
+                let values = columns_of(&array).map(|column| unsafe { values_of(column) });
+                let values = values.collect();
+                (Owner::Gpu(array, gpu.clone()), values)
+            }
+        };
         Ok(Self {
-            buffers: all.iter().map(values).collect(),
+            owner,
+            schema: Arc::clone(&store.schema),
+            buffers: (values.into_iter())
+                .map(|values| [ptr::null(), values.cast()])
+                .collect(),
             table_buffers: [ptr::null()],
-            columns: all,
             rows,
             sum,
-            gpu: (store.gpu.as_ref()).map(Gpu::ordinal),
         })
     }
 
     /// Writes the first value of the first column, before the batch is sent. The sum is wrong
     /// afterwards.
     pub fn stamp(&mut self, number: u64) -> Result<()> {
-        match self.columns.first_mut() {
-            Some(column) => column.write(std::iter::once(number)),
-            None => Ok(()),
+        let Some([_, first]) = self.buffers.first() else {
+            return Ok(());
+        };
+        match &self.owner {
+            // SAFETY: the batch owns the memory, which has a number. The arrays that read it hold
+            // the batch, so there is none beside `&mut self`.
+            Owner::Gpu(_, gpu) => unsafe { gpu.write(first.addr() as u64, &[number]) },
+            Owner::Host(_) => {
+                // SAFETY: as above. An arena and the heap are writable, and their buffers aligned.
+                unsafe { first.cast_mut().cast::<u64>().write(number) };
+                Ok(())
+            }
         }
     }
 
@@ -218,7 +209,7 @@ impl Batch {
         clippy::cast_possible_wrap,
         reason = "no batch has 2^63 rows or columns"
     )]
-    pub fn export(self: &Arc<Self>) -> OwnedDeviceArray {
+    pub fn export(self: &Arc<Self>) -> DeviceArray {
         let column = |buffers: &[*const c_void; 2]| ArrowArray {
             length: self.rows as i64,
             n_buffers: 2,
@@ -247,16 +238,17 @@ impl Batch {
             array,
             ..ArrowDeviceArray::empty()
         };
-        if let Some(ordinal) = self.gpu {
-            device.device_type = DeviceKind::CUDA.0;
-            device.device_id = ordinal.into();
+        if let Owner::Gpu(memory, _) = &self.owner {
+            device.device_type = memory.device().0;
+            device.device_id = memory.device_id();
         }
         // SAFETY: the array follows Arrow's C interface and has this one owner: its structs lie in
         // `exported`, and its buffers in the batch, both of which live until they are released;
         // consumers only read through `buffers`. Each column holds the batch itself, so it can be
-        // moved away. The memory is the host's, as `empty` says, or the GPU's, and was written
-        // before: there is no event to wait for.
-        unsafe { OwnedDeviceArray::from_raw(device) }
+        // moved away. The columns are those of the schema, of which any word is a value. The memory
+        // is the host's, as `empty` says, or the GPU's, and was written before: there is no event
+        // to wait for.
+        unsafe { DeviceArray::from_c(device, Arc::clone(&self.schema)) }
     }
 }
 
@@ -299,43 +291,47 @@ unsafe extern "C" fn release_table(array: *mut ArrowArray) {
 /// The distinct batches of a case, which are sent in turn.
 pub struct Ring {
     batches: Vec<Arc<Batch>>,
-    shape: Shape,
-    device_type: i32,
+    schema: SchemaRef,
+    device: DeviceKind,
 }
 
 impl Ring {
     /// Writes the batches.
     pub fn new(case: &Case) -> Result<Self> {
         let store = Store::new(case)?;
-        let batch = |seed| Batch::new(&store, case.shape(), case.words(), seed).map(Arc::new);
+        let batch = |seed| Batch::new(&store, case.words(), seed).map(Arc::new);
         let batches = (1..=case.distinct())
             .map(batch)
             .collect::<Result<_>>()
             .context("cannot hold the batches in memory; --ring-bytes says how much they take")?;
         Ok(Self {
             batches,
-            shape: case.shape(),
-            device_type: store.device_type(),
+            schema: Arc::clone(store.schema()),
+            device: store.device(),
         })
-    }
-
-    /// Exports `count` batches as C arrays.
-    pub fn export(&self, count: u64) -> impl Iterator<Item = OwnedDeviceArray> {
-        let round = self.batches.iter().cycle();
-        round.zip(0..count).map(|(batch, _)| batch.export())
     }
 
     pub fn sums(&self) -> Vec<u64> {
         self.batches.iter().map(|batch| batch.sum()).collect()
     }
 
-    pub fn schema(&self) -> Result<OwnedSchema> {
-        Ok(schema_to_c(&self.shape.schema())?)
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
     }
 
-    /// A reader of `count` batches, or of any number.
-    pub fn reader(self: &Arc<Self>, count: Option<u64>) -> RingReader {
-        RingReader {
+    pub fn device(&self) -> DeviceKind {
+        self.device
+    }
+
+    /// A table of these arrays.
+    pub fn table(&self, arrays: impl Iterator<Item = DeviceArray> + Send + 'static) -> Batches {
+        let arrays = arrays.map(Ok::<_, dipc::Error>);
+        Batches::of_arrays(Arc::clone(&self.schema), self.device, arrays)
+    }
+
+    /// Exports `count` batches in turn, or any number.
+    pub fn arrays(self: &Arc<Self>, count: Option<u64>) -> RingArrays {
+        RingArrays {
             ring: Arc::clone(self),
             next: 0,
             left: count,
@@ -343,32 +339,23 @@ impl Ring {
     }
 }
 
-/// The reader of a provider.
-pub struct RingReader {
+/// The batches of a ring as C arrays, each made when it is wanted.
+pub struct RingArrays {
     ring: Arc<Ring>,
     next: usize,
     left: Option<u64>,
 }
 
-impl ArrayReader for RingReader {
-    fn schema(&mut self) -> dipc::Result<OwnedSchema> {
-        schema_to_c(&self.ring.shape.schema())
-    }
+impl Iterator for RingArrays {
+    type Item = DeviceArray;
 
-    fn next(&mut self) -> dipc::Result<Option<OwnedDeviceArray>> {
+    fn next(&mut self) -> Option<DeviceArray> {
         if let Some(left) = &mut self.left {
-            if *left == 0 {
-                return Ok(None);
-            }
-            *left -= 1;
+            *left = left.checked_sub(1)?;
         }
         let batch = self.ring.batches.get(self.next).map(Batch::export);
         self.next = (self.next + 1) % self.ring.batches.len();
-        Ok(batch)
-    }
-
-    fn device_type(&self) -> i32 {
-        self.ring.device_type
+        batch
     }
 }
 
@@ -377,14 +364,6 @@ mod tests {
     use super::super::case::{Values as Kind, test_case};
     use super::super::values::Values;
     use super::*;
-
-    /// A shape of int64 columns.
-    fn int64(columns: u32) -> Shape {
-        Shape {
-            columns,
-            values: Kind::Int64,
-        }
-    }
 
     /// An exported batch has the written values, in each kind of memory, and is freed with the last
     /// array.
@@ -403,17 +382,17 @@ mod tests {
             let ring = Arc::new(Ring::new(&case).unwrap());
             let sums = ring.sums();
             assert_ne!(sums[0], sums[1]);
-            let mut reader = ring.reader(Some(3));
-            let values = Values::of(&mut reader, case.shape()).unwrap();
+            let mut arrays = ring.arrays(Some(3));
+            let values = Values::of(ring.schema(), case.shape()).unwrap();
             for sum in sums.iter().cycle().take(3) {
-                let array = reader.next().unwrap().unwrap();
-                // SAFETY: the array is one of `reader`'s, of which `values` was made.
+                let array = arrays.next().unwrap();
+                // SAFETY: the array has the ring's schema, of which `values` was made.
                 assert_eq!(unsafe { values.sum(&array) }.unwrap(), *sum);
             }
-            assert!(reader.next().unwrap().is_none());
+            assert!(arrays.next().is_none());
             let kept = Arc::downgrade(&ring.batches[0]);
             let array = ring.batches[0].export();
-            drop((reader, ring));
+            drop((arrays, ring));
             assert!(kept.upgrade().is_some());
             drop(array);
             assert!(kept.upgrade().is_none());
@@ -429,41 +408,42 @@ mod tests {
             ..test_case("moved")
         })
         .unwrap();
-        let batch = Arc::new(Batch::new(&store, int64(2), 10, 1).unwrap());
+        let batch = Arc::new(Batch::new(&store, 10, 1).unwrap());
         let kept = Arc::downgrade(&batch);
         let table = batch.export();
         drop(batch);
-        // SAFETY: the table has two columns.
-        let columns = unsafe { slice::from_raw_parts(table.raw().array.children, 2) };
-        let column = columns[1];
-        // SAFETY: nobody else uses the column, and this is the column's only owner from now on.
-        let column = unsafe { dipc::arrow::OwnedArray::take(column) };
+        let children = table.as_c().array.children;
+        // SAFETY: the table has three columns.
+        let column = unsafe { std::slice::from_raw_parts(children, 3) }[1];
+        // SAFETY: nobody else uses the column, which is moved out.
+        let mut moved = unsafe { column.replace(ArrowArray::empty()) };
         drop(table);
         assert!(kept.upgrade().is_some());
-        drop(column);
+        // SAFETY: this is the column's only owner, and it is released once.
+        unsafe { moved.release.unwrap()(&raw mut moved) };
         assert!(kept.upgrade().is_none());
     }
 
     /// A table with other columns is refused, not read past its end.
     #[test]
     fn other_columns_are_refused() {
-        let ring = Arc::new(Ring::new(&test_case("other")).unwrap());
-        assert!(Values::of(&mut ring.reader(None), int64(4)).is_err());
+        let case = test_case("other");
+        let shape = Shape {
+            columns: case.columns + 1,
+            ..case.shape()
+        };
+        assert!(Values::of(Store::new(&case).unwrap().schema(), shape).is_err());
     }
 
     /// The time in a batch is its last stamp.
     #[test]
     fn stamps_are_read() {
-        let store = Store::new(&test_case("stamps")).unwrap();
-        let mut batch = Batch::new(&store, int64(1), 4, 1).unwrap();
+        let case = test_case("stamps");
+        let store = Store::new(&case).unwrap();
+        let mut batch = Batch::new(&store, 4, 1).unwrap();
         batch.stamp(77).unwrap();
-        let case = Case {
-            columns: 1,
-            ..test_case("stamps")
-        };
-        let mut reader = Arc::new(Ring::new(&case).unwrap()).reader(None);
-        let values = Values::of(&mut reader, int64(1)).unwrap();
-        // SAFETY: a batch of `store` is of the same schema as those of `reader`.
+        let values = Values::of(store.schema(), case.shape()).unwrap();
+        // SAFETY: the batch has the schema of which `values` was made.
         let first = unsafe { values.first(&Arc::new(batch).export()) };
         assert_eq!(first.unwrap(), Some(77));
     }

@@ -3,10 +3,8 @@
 use std::{ptr, slice};
 
 use anyhow::{Result, bail};
-use dipc::DeviceKind;
-use dipc::arrow::abi::ArrowArray;
-use dipc::arrow::stream::ArrayReader;
-use dipc::arrow::{OwnedDeviceArray, schema_from_c};
+use arrow::datatypes::Schema;
+use dipc::{ArrowArray, DeviceArray, DeviceKind};
 use parking_lot::Mutex;
 
 use super::case::Shape;
@@ -21,9 +19,9 @@ pub struct Values {
 }
 
 impl Values {
-    /// Checks that the stream has the columns of the server's table.
-    pub fn of(stream: &mut dyn ArrayReader, shape: Shape) -> Result<Self> {
-        if schema_from_c(&stream.schema()?)?.fields() != shape.schema().fields() {
+    /// Checks that a stream of this schema has the columns of the server's table.
+    pub fn of(schema: &Schema, shape: Shape) -> Result<Self> {
+        if schema.fields() != shape.schema().fields() {
             bail!("the server's table has other columns than it was told to have");
         }
         Ok(Self {
@@ -33,7 +31,7 @@ impl Values {
     }
 
     /// Makes a stream on the GPU wait for the array. The caller does not wait.
-    pub fn follow(&self, array: &OwnedDeviceArray) -> Result<()> {
+    pub fn follow(&self, array: &DeviceArray) -> Result<()> {
         self.with_reader(array, |reader| {
             reader.map_or(Ok(()), |reader| reader.follow(array))
         })
@@ -48,10 +46,10 @@ impl Values {
     /// Calls `work` with the reader of the array's GPU; `None`: the array is on the host.
     fn with_reader<T>(
         &self,
-        array: &OwnedDeviceArray,
+        array: &DeviceArray,
         work: impl FnOnce(Option<&mut GpuReader>) -> Result<T>,
     ) -> Result<T> {
-        if array.raw().device_type == DeviceKind::CPU.0 {
+        if array.device() == DeviceKind::CPU {
             return work(None);
         }
         let mut reader = self.reader.lock();
@@ -68,7 +66,7 @@ impl Values {
     /// The array comes from the stream of [`Values::of`].
     unsafe fn columns<'a>(
         &self,
-        array: &'a OwnedDeviceArray,
+        array: &'a DeviceArray,
     ) -> impl Iterator<Item = (*const u64, usize)> + use<'a> {
         let in_word = self.in_word;
         columns_of(array).map(move |column| {
@@ -96,7 +94,7 @@ impl Values {
     /// As [`Self::columns`].
     unsafe fn read<T>(
         &self,
-        array: &OwnedDeviceArray,
+        array: &DeviceArray,
         most: usize,
         mut work: impl FnMut(&[u64]) -> T,
     ) -> Result<Vec<T>> {
@@ -136,7 +134,7 @@ impl Values {
     /// # Safety
     ///
     /// As [`Self::columns`].
-    pub unsafe fn sum(&self, array: &OwnedDeviceArray) -> Result<u64> {
+    pub unsafe fn sum(&self, array: &DeviceArray) -> Result<u64> {
         // SAFETY: the caller promises an array of the stream that `Values::of` has checked.
         let sums = unsafe { self.read(array, usize::MAX, sum) }?;
         Ok(sums.into_iter().fold(0, u64::wrapping_add))
@@ -147,7 +145,7 @@ impl Values {
     /// # Safety
     ///
     /// As [`Self::columns`].
-    pub unsafe fn first(&self, array: &OwnedDeviceArray) -> Result<Option<u64>> {
+    pub unsafe fn first(&self, array: &DeviceArray) -> Result<Option<u64>> {
         // SAFETY: the caller promises an array of the stream that `Values::of` has checked.
         let firsts = unsafe { self.read(array, 1, |values| values.first().copied()) }?;
         Ok(firsts.into_iter().next().flatten())
@@ -155,16 +153,16 @@ impl Values {
 }
 
 /// The columns of an array.
-fn columns_of(array: &OwnedDeviceArray) -> impl Iterator<Item = &ArrowArray> {
-    let table = &array.raw().array;
+pub fn columns_of(array: &DeviceArray) -> impl Iterator<Item = &ArrowArray> {
+    let table = &array.as_c().array;
     let children: &[*mut ArrowArray] = match usize::try_from(table.n_children) {
         // SAFETY: a table has as many pointers to children as it says, for as long as it is not
         // released (Arrow's C interface), and it is borrowed.
         Ok(count @ 1..) => unsafe { slice::from_raw_parts(table.children, count) },
         _ => &[],
     };
-    // SAFETY: each pointer leads to an ArrowArray, for as long as the table is not released (Arrow's
-    // C interface), and it is borrowed.
+    // SAFETY: each pointer leads to an ArrowArray, for as long as the table is not released
+    // (Arrow's C interface), and it is borrowed.
     children.iter().map(|column| unsafe { &**column })
 }
 
@@ -173,7 +171,7 @@ fn columns_of(array: &OwnedDeviceArray) -> impl Iterator<Item = &ArrowArray> {
 /// # Safety
 ///
 /// The column is int64 or bool.
-unsafe fn values_of(column: &ArrowArray) -> *const u64 {
+pub unsafe fn values_of(column: &ArrowArray) -> *const u64 {
     // SAFETY: the caller promises a type that has two buffers.
     let buffers = unsafe { slice::from_raw_parts(column.buffers.cast_const(), 2) };
     buffers[1].cast()

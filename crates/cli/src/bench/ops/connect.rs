@@ -1,18 +1,13 @@
 //! How long the first batch of a new stream takes, and a description.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use dipc::StreamStats;
-use dipc::arrow::stream::ArrayReader as _;
-use dipc::client::Client;
-use dipc::transport::TlsOptions;
+use dipc::{Client, ClientBuilder, StreamStats};
 
 use crate::bench::base::case::{Case, Scheme};
-use crate::bench::base::certificate;
 use crate::bench::base::message::{Parent, Ready};
-use crate::bench::base::streams::{TABLE, client_with, new_client};
+use crate::bench::base::streams::{TABLE, client_builder, new_client};
 use crate::bench::base::timing::{Run, WARM_UP_STEPS, nanoseconds, wait_until};
 
 /// Measures the time from the request for a stream until its first batch. Both processes sleep
@@ -22,7 +17,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         case,
         uri: &ready.uri,
         client: new_client(case)?,
-        tls: certificate::of_client(case.certificate.as_deref()),
+        clients: new_clients(case)?,
         stats: StreamStats::default(),
     };
     for _ in 0..if case.cold { 0 } else { WARM_UP_STEPS } {
@@ -47,7 +42,7 @@ pub fn describe(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     let time = || -> Result<u64> {
         wait_until(Instant::now() + case.interval, case);
         let start = Instant::now();
-        client.describe(&[&ready.uri], TABLE, &options, None)?;
+        client.describe_with(&ready.uri, TABLE, &options)?;
         Ok(nanoseconds(start.elapsed()))
     };
     for _ in 0..if case.cold { 0 } else { WARM_UP_STEPS } {
@@ -63,12 +58,21 @@ pub fn describe(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     parent.say(outcome)
 }
 
+/// Makes clients that have read their files: they do so once, not for each connection.
+fn new_clients(case: &Case) -> dipc::Result<ClientBuilder> {
+    let clients = client_builder(case)?;
+    match case.transport {
+        Scheme::Tls => clients.read_tls(),
+        Scheme::Shm | Scheme::Tcp | Scheme::Ucx => Ok(clients),
+    }
+}
+
 struct Connector<'a> {
     case: &'a Case,
     uri: &'a str,
     client: Client,
-    /// What clients share that resume sessions.
-    tls: Arc<TlsOptions>,
+    /// Makes clients that resume each other's sessions.
+    clients: ClientBuilder,
     /// The bytes up to now.
     stats: StreamStats,
 }
@@ -78,26 +82,22 @@ impl Connector<'_> {
     fn time(&mut self) -> Result<u64> {
         if self.case.fresh {
             if !self.case.resume {
-                self.tls = certificate::of_client(self.case.certificate.as_deref());
+                self.clients = new_clients(self.case)?;
             }
-            // A client reads its files once, not for each connection.
-            if self.case.transport == Scheme::Tls {
-                self.tls.read_client()?;
-            }
-            self.client = client_with(self.case, Arc::clone(&self.tls))?;
+            self.client = self.clients.clone().build()?;
         }
         wait_until(Instant::now() + self.case.interval, self.case);
         let options = self.case.get_options();
         let start = Instant::now();
-        let mut stream = self.client.get(&[self.uri], TABLE, &options, None)?;
-        let first = stream.next()?;
+        let mut stream = self.client.get_with(self.uri, TABLE, &options)?;
+        let first = stream.next_array()?;
         let took = start.elapsed();
         if first.is_none() {
             bail!("the table is empty");
         }
         drop(first);
         // Up to its end, so that the connection can be reused.
-        while stream.next()?.is_some() {}
+        while stream.next_array()?.is_some() {}
         self.stats = self.stats + stream.stats();
         Ok(nanoseconds(took))
     }

@@ -4,14 +4,12 @@ use std::mem::MaybeUninit;
 use std::ops::Add;
 use std::os::fd::OwnedFd;
 use std::sync::Barrier;
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use dipc::StreamStats;
-use dipc::arrow::OwnedDeviceArray;
-use dipc::arrow::stream::ArrayReader as _;
-use dipc::client::{Client, NextBatch, Stream};
+use dipc::{Client, DeviceArray, Reader, StreamStats};
 use rustix::event::epoll;
 
 use crate::bench::base::case::{Case, Take, Touch};
@@ -56,7 +54,7 @@ struct TableFetch<'a> {
 
 /// A stream, and its position.
 struct Open {
-    stream: Stream,
+    stream: Reader,
     values: Values,
     index: usize,
     /// The event loop, where batches are taken without waits.
@@ -64,19 +62,16 @@ struct Open {
 }
 
 impl Open {
-    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+    fn next(&mut self) -> Result<Option<DeviceArray>> {
         let Some(epoll) = &self.epoll else {
-            return Ok(self.stream.next()?);
+            return Ok(self.stream.next_array()?);
         };
         loop {
-            match self.stream.try_next()? {
-                NextBatch::Batch(array) => return Ok(Some(array)),
-                NextBatch::End => return Ok(None),
-                NextBatch::NotYet => {
-                    let mut event = [MaybeUninit::uninit()];
-                    epoll::wait(epoll, &mut event, None)?;
-                }
+            if let Poll::Ready(next) = self.stream.try_next_array()? {
+                return Ok(next);
             }
+            let mut event = [MaybeUninit::uninit()];
+            epoll::wait(epoll, &mut event, None)?;
         }
     }
 }
@@ -84,11 +79,9 @@ impl Open {
 impl Fetcher<'_> {
     fn open(&self, ticket: &[u8]) -> Result<Open> {
         let options = self.case.get_options();
-        let mut stream = self
-            .client
-            .get(&[&self.ready.uri], ticket, &options, None)?;
+        let mut stream = self.client.get_with(&self.ready.uri, ticket, &options)?;
         Ok(Open {
-            values: Values::of(&mut stream, self.case.shape())?,
+            values: Values::of(&stream.schema(), self.case.shape())?,
             epoll: match self.case.take {
                 Take::Next => None,
                 Take::TryNext => Some(event_loop(stream.fd()?)?),
@@ -143,7 +136,7 @@ impl Fetcher<'_> {
     }
 
     /// Does the case's work on a batch. `index`: the batch's position in its stream.
-    fn touch(&self, values: &Values, array: &OwnedDeviceArray, index: usize) -> Result<()> {
+    fn touch(&self, values: &Values, array: &DeviceArray, index: usize) -> Result<()> {
         if self.case.touch == Touch::None {
             return values.follow(array);
         }
@@ -168,7 +161,13 @@ impl TableFetch<'_> {
                 self.open.insert(self.of.open(TABLE)?)
             }
         };
-        let Some(array) = open.next()? else {
+        let next = open.next()?;
+        self.taken(next)
+    }
+
+    /// Does the work on a batch of the open stream, or ends it.
+    fn taken(&mut self, next: Option<DeviceArray>) -> Result<()> {
+        let (Some(open), Some(array)) = (&mut self.open, next) else {
             return self.finish();
         };
         self.of.touch(&open.values, &array, open.index)?;
@@ -187,25 +186,22 @@ impl TableFetch<'_> {
 
     /// Takes batches that have arrived already. Returns whether there were any.
     fn take_what_is_here(&mut self) -> Result<bool> {
-        let mut taken = 0;
-        while !self.done && taken < AT_ONCE {
-            let here = match &mut self.open {
-                // Only the stream's end is missing, and comes soon.
-                Some(open) if open.index as u64 >= self.of.case.published() => 1,
-                Some(open) => open.stream.batches_here(),
-                None => 1,
-            };
-            for _ in 0..here.min(AT_ONCE) {
-                if !self.done {
-                    self.take()?;
-                }
-            }
-            taken += here;
-            if here == 0 {
+        for taken in 0..AT_ONCE {
+            if self.done {
                 break;
             }
+            match &mut self.open {
+                Some(open) if (open.index as u64) < self.of.case.published() => {
+                    let Poll::Ready(next) = open.stream.try_next_array()? else {
+                        return Ok(taken > 0);
+                    };
+                    self.taken(next)?;
+                }
+                // Its first batch comes soon, or only its end is missing.
+                _ => self.take()?,
+            }
         }
-        Ok(taken > 0)
+        Ok(true)
     }
 
     fn is_enough(&self) -> bool {

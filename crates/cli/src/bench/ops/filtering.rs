@@ -7,40 +7,34 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
-use dipc::arrow::stream::ArrayReader as _;
-use dipc::arrow::{batch_from_c, batch_to_c, schema_to_c};
-use dipc::client::{Client, GetOptions};
-use dipc::filter::Filter;
-use dipc::server::ServerHandle;
-use dipc::{Arena, ArenaOptions, DeviceKind, FilterBuilder, FilterExpression};
+use dipc::{Arena, Client, Filter, FilterBuilder, FilterExpression, GetOptions, Server};
 
 use crate::bench::base::case::{Case, Memory};
 use crate::bench::base::message::{Filtered, Filtering, Outcome, Parent, Ready, Usage};
 use crate::bench::base::streams::{TABLE, new_client};
+use crate::listening::listen;
 use crate::report::as_float;
 
 /// Values of the column that the condition compares: from 0 on, equally frequent.
 const VALUES: u64 = 1 << 20;
 
 /// A listening server with the table.
-pub fn start(case: &Case) -> Result<(Arc<ServerHandle>, Ready)> {
-    let server = Arc::new(ServerHandle::new(case.server_options()?)?);
+pub fn start(case: &Case) -> Result<(Server, Ready)> {
+    let server = case.server()?;
     let arena = match case.memory {
-        Memory::Arena => Some(Arena::new(DeviceKind::CPU, ArenaOptions::default())?),
+        Memory::Arena => Some(Arena::host()?),
         Memory::Heap => None,
     };
     let batches = (0..case.distinct()).map(|number| {
         let batch = batch(case, number)?;
-        Ok(batch_to_c(match &arena {
+        Ok(match &arena {
             Some(arena) => arena.copy_batch(&batch)?,
             None => batch,
-        }))
+        })
     });
-    let batches = batches.collect::<Result<_>>()?;
-    let schema = schema_to_c(&case.shape().schema())?;
-    let outcome = server.publish(TABLE, schema, batches);
-    outcome.map_err(|(error, _)| error)?;
-    let uri = server.listen(&case.address())?;
+    let batches = batches.collect::<Result<Vec<_>>>()?;
+    server.publish(TABLE, &Arc::new(case.shape().schema()), batches)?;
+    let uri = listen(&server, &case.address())?;
     let (sums, flight) = (Vec::new(), None);
     Ok((server, Ready { uri, sums, flight }))
 }
@@ -113,7 +107,6 @@ struct Ways<'a> {
     client: Client,
     uri: &'a str,
     filter: Filter,
-    schema: SchemaRef,
     whole: GetOptions,
     filtered: GetOptions,
     rows: u64,
@@ -125,13 +118,11 @@ impl<'a> Ways<'a> {
         let message = message(case, &schema)?;
         let filter = Filter::parse(&message, &schema)?;
         let whole = case.get_options();
-        let mut filtered = whole.clone();
-        filtered.selection.set_filter(message)?;
+        let filtered = whole.clone().filter(message)?;
         Ok(Self {
             client: new_client(case)?,
             uri: &ready.uri,
             filter,
-            schema,
             whole,
             filtered,
             rows: case.distinct() * case.rows,
@@ -156,11 +147,9 @@ impl<'a> Ways<'a> {
         passed: impl Fn(&RecordBatch) -> Result<usize>,
     ) -> Result<Filtering> {
         let start = Instant::now();
-        let mut stream = self.client.get(&[self.uri], TABLE, options, None)?;
+        let mut stream = self.client.get_with(self.uri, TABLE, options)?;
         let mut all = 0;
-        while let Some(array) = stream.next()? {
-            // SAFETY: the stream checks its arrays against its schema, which is the case's.
-            let batch = unsafe { batch_from_c(array, &self.schema) }?;
+        while let Some(batch) = stream.next_batch()? {
             all += passed(&batch)? as u64;
         }
         let stats = stream.stats();

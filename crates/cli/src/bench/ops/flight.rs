@@ -14,7 +14,6 @@ use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightClient, FlightData, FlightDescriptor, FlightInfo,
     HandshakeRequest, HandshakeResponse, PollInfo, PutResult, SchemaResult, Ticket,
 };
-use dipc::arrow::batch_from_c;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
 use tokio::net::TcpListener;
@@ -45,10 +44,8 @@ impl OneBatchServer {
     /// Listens on the loopback interface.
     pub fn start(case: &Case) -> Result<Self> {
         let doing = "cannot start the Flight server";
-        let array = Ring::new(case)?.export(1).next().context(doing)?;
-        let schema = Arc::new(case.shape().schema());
-        // SAFETY: a ring's arrays are of the schema of its case, and of the host's memory.
-        let batch = unsafe { batch_from_c(array, &schema) }?;
+        let ring = Arc::new(Ring::new(case)?);
+        let batch = ring.arrays(Some(1)).next().context(doing)?.into_batch()?;
         let runtime = runtime()?;
         let bound = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
         let listener = bound.context(doing)?;

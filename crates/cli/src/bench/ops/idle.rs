@@ -4,11 +4,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use dipc::arrow::stream::ArrayReader as _;
+use futures::TryStreamExt as _;
 
 use crate::bench::base::case::Case;
 use crate::bench::base::message::{Outcome, Parent, Ready, Usage};
-use crate::bench::base::streams::{TABLE, WARM_UP, ask, new_client, runtime};
+use crate::bench::base::streams::{TABLE, WARM_UP, new_client, runtime};
 
 /// Time for the streams to become idle: the server first fills the window of each.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -21,8 +21,8 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     let options = case.get_options();
     if !case.cold {
         // The first stream of a process costs more than later streams, so one is fetched before.
-        let mut stream = client.get(&[&ready.uri], WARM_UP, &options, None)?;
-        while stream.next()?.is_some() {}
+        let mut stream = client.get_with(&ready.uri, WARM_UP, &options)?;
+        while stream.next_array()?.is_some() {}
     }
     if !parent.ready()? {
         return Ok(());
@@ -31,8 +31,9 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     let mut streams = Vec::new();
     for _ in 0..case.streams {
         // As in an event loop: the streams share a connection.
-        let mut stream = runtime.block_on(ask(&client, &ready.uri, TABLE, &options))?;
-        if stream.next()?.is_none() {
+        let asked = client.get_async_with(&ready.uri, TABLE, &options);
+        let mut stream = runtime.block_on(asked)?;
+        if runtime.block_on(stream.try_next())?.is_none() {
             bail!("the server's table has no batches");
         }
         streams.push(stream);

@@ -1,14 +1,11 @@
 //! How long a batch takes from one process to the other, within one stream.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use dipc::arrow::stream::{ArrayReader, export_device_stream};
-use dipc::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, schema_to_c};
-use dipc::client::Stream;
-use dipc::server::{HostProvider, ServerRequest};
-use dipc::{Error, Status};
+use dipc::{Batches, DeviceArray, Error, Provider, Reader, Request, Status};
 
 use crate::bench::base::case::Case;
 use crate::bench::base::message::{Outcome, Parent, Ready};
@@ -23,21 +20,26 @@ pub struct StampProvider {
     pub case: Case,
 }
 
-impl HostProvider for StampProvider {
-    fn open(&self, _: &ServerRequest) -> dipc::Result<OwnedDeviceStream> {
-        let store = Store::new(&self.case).map_err(provider_error)?;
-        let case = self.case.clone();
-        Ok(export_device_stream(Box::new(Stamps {
-            case,
+impl Provider for StampProvider {
+    fn get(&self, _: &Request<'_>) -> dipc::Result<Batches> {
+        let store = Store::new(&self.case).map_err(|error| provider_error(&error))?;
+        let (schema, device) = (Arc::clone(store.schema()), store.device());
+        let mut stamps = Stamps {
+            case: self.case.clone(),
             store,
             batches: Vec::new(),
             due: Instant::now(),
-        })))
+        };
+        let arrays = iter::from_fn(move || {
+            let next = stamps.next();
+            Some(next.map_err(|error| provider_error(&error)))
+        });
+        Ok(Batches::of_arrays(schema, device, arrays))
     }
 }
 
-fn provider_error(error: anyhow::Error) -> Error {
-    Error::new(Status::Provider, whole(&error))
+fn provider_error(error: &anyhow::Error) -> Error {
+    Error::new(Status::Provider, whole(error))
 }
 
 struct Stamps {
@@ -61,42 +63,33 @@ impl Stamps {
                 self.batches.swap(index, last);
             }
             None => {
-                let batch = Batch::new(&self.store, self.case.shape(), self.case.words(), 1)?;
+                let batch = Batch::new(&self.store, self.case.words(), 1)?;
                 self.batches.push(Arc::new(batch));
             }
         }
         self.batches.last_mut().context("there is no batch")
     }
-}
 
-impl ArrayReader for Stamps {
-    fn schema(&mut self) -> dipc::Result<OwnedSchema> {
-        schema_to_c(&self.case.shape().schema())
-    }
-
-    fn next(&mut self) -> dipc::Result<Option<OwnedDeviceArray>> {
+    /// Waits until a batch is due.
+    fn next(&mut self) -> Result<DeviceArray> {
         let (due, case) = (self.due, self.case.clone());
-        let batch = self.free_batch().map_err(provider_error)?;
+        let batch = self.free_batch()?;
         wait_until(due, &case);
         if let Some(batch) = Arc::get_mut(batch) {
-            batch.stamp(now_ns()).map_err(provider_error)?;
+            batch.stamp(now_ns())?;
         }
         let array = batch.export();
         // Not from `due`: after a pause many batches would follow without interval.
         self.due = Instant::now() + case.interval;
-        Ok(Some(array))
-    }
-
-    fn device_type(&self) -> i32 {
-        self.store.device_type()
+        Ok(array)
     }
 }
 
 /// Measures the time from the server's hand-over of a batch until the client has it.
 pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     let client = new_client(case)?;
-    let mut stream = client.get(&[&ready.uri], TABLE, &case.get_options(), None)?;
-    let values = Values::of(&mut stream, case.shape())?;
+    let mut stream = client.get_with(&ready.uri, TABLE, &case.get_options())?;
+    let values = Values::of(&stream.schema(), case.shape())?;
     for _ in 0..if case.cold { 0 } else { WARM_UP_STEPS } {
         delay(&mut stream, &values)?;
     }
@@ -119,8 +112,8 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
 }
 
 /// The time of the next batch, in nanoseconds.
-fn delay(stream: &mut Stream, values: &Values) -> Result<u64> {
-    let array = stream.next()?;
+fn delay(stream: &mut Reader, values: &Values) -> Result<u64> {
+    let array = stream.next_array()?;
     let now = now_ns();
     let Some(array) = array else {
         bail!("the stream ended");

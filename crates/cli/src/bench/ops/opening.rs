@@ -1,27 +1,20 @@
 //! How many new streams of one batch can be opened in a second, beside Flight's `DoGet`: the same
 //! batch, the same processes, and as many tasks of one runtime.
 
-use std::future::poll_fn;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use arrow_flight::flight_service_client::FlightServiceClient;
-use dipc::arrow::OwnedDeviceArray;
-use dipc::arrow::stream::ArrayReader as _;
-use dipc::arrow::{batch_from_c, schema_from_c};
-use dipc::client::{Client, GetOptions, NextBatch, Stream};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use dipc::{Client, GetOptions};
+use futures::TryStreamExt as _;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
 use super::flight;
 use crate::bench::base::case::Case;
 use crate::bench::base::message::{Opened, Opening, Outcome, Parent, Ready, Usage};
-use crate::bench::base::streams::{TABLE, ask, new_client, runtime};
+use crate::bench::base::streams::{TABLE, new_client, runtime};
 
 /// Parts of the measured time. The two sides have them in turn, so that a slow moment of the
 /// machine affects both.
@@ -94,51 +87,27 @@ impl Side {
     /// Opens a stream, and reads it up to its end. Gives its rows.
     async fn open(&self) -> Result<u64> {
         match self {
-            Self::Libdipc(of) => read(ask(&of.client, &of.uri, TABLE, &of.options).await?).await,
+            Self::Libdipc(of) => of.open().await,
             Self::Flight(client) => flight::get(client.clone()).await,
         }
     }
 }
 
-/// The requests to libdipc's server, as its asynchronous API makes them.
+/// The requests to libdipc's server.
 struct Asking {
     client: Client,
     uri: String,
     options: GetOptions,
 }
 
-async fn read(mut stream: Box<Stream>) -> Result<u64> {
-    let schema = Arc::new(schema_from_c(&stream.schema()?)?);
-    let mut rows = 0;
-    while let Some(array) = next(&mut stream).await? {
-        // SAFETY: the stream checks its arrays against its schema, which is `schema`.
-        rows += unsafe { batch_from_c(array, &schema) }?.num_rows() as u64;
-    }
-    Ok(rows)
-}
-
-async fn next(stream: &mut Stream) -> Result<Option<OwnedDeviceArray>> {
-    loop {
-        let found = poll_fn(|context| {
-            let is_woken = stream.wake(context.waker());
-            match stream.try_next() {
-                Ok(NextBatch::NotYet) if is_woken => Poll::Pending,
-                found => Poll::Ready(found),
-            }
-        });
-        match found.await? {
-            NextBatch::Batch(array) => return Ok(Some(array)),
-            NextBatch::End => return Ok(None),
-            NextBatch::NotYet => readable(stream.fd()?).await?,
+impl Asking {
+    async fn open(&self) -> Result<u64> {
+        let asked = self.client.get_async_with(&self.uri, TABLE, &self.options);
+        let mut batches = asked.await?;
+        let mut rows = 0;
+        while let Some(batch) = batches.try_next().await? {
+            rows += batch.num_rows() as u64;
         }
+        Ok(rows)
     }
-}
-
-/// Waits until `fd` is readable.
-async fn readable(fd: BorrowedFd<'_>) -> Result<()> {
-    let own = fd.try_clone_to_owned()?;
-    // SAFETY: an `OwnedFd` has one descriptor, which is open until the drop of the `AsyncFd`.
-    let watched = unsafe { AsyncFd::register_with_interest(own, Interest::READABLE) }?;
-    watched.readable().await?.retain_ready();
-    Ok(())
 }

@@ -1,14 +1,11 @@
 //! How fast batches are taken that the client sends.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
-use dipc::arrow::OwnedDeviceStream;
-use dipc::arrow::stream::ArrayReader as _;
-use dipc::client::Client;
-use dipc::server::{HostProvider, ServerRequest};
-use dipc::{Error, PutStats};
+use dipc::{Batches, Client, Error, Provider, PutStats, Reader, Request};
 
 use crate::bench::base::case::Case;
 use crate::bench::base::message::{Outcome, Parent, Ready, Usage};
@@ -18,14 +15,13 @@ use crate::bench::base::table::Ring;
 /// Takes the batches of clients, and does nothing with them.
 pub struct Taker;
 
-impl HostProvider for Taker {
-    fn open(&self, _: &ServerRequest) -> dipc::Result<OwnedDeviceStream> {
+impl Provider for Taker {
+    fn get(&self, _: &Request<'_>) -> dipc::Result<Batches> {
         Err(Error::unsupported("this server only takes tables"))
     }
 
-    fn take(&self, request: &ServerRequest) -> dipc::Result<()> {
-        let mut source = request.source()?;
-        while source.next()?.is_some() {}
+    fn put(&self, _: &Request<'_>, mut table: Reader) -> dipc::Result<()> {
+        while table.next_array()?.is_some() {}
         Ok(())
     }
 }
@@ -34,22 +30,22 @@ impl HostProvider for Taker {
 pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     let ring = Arc::new(Ring::new(case)?);
     let client = new_client(case)?;
-    let put = |enough: &dyn Fn(u64) -> bool| put(case, &client, &ready.uri, &ring, enough);
     if !case.cold {
-        put(&|batches| batches >= case.warm_up())?;
+        let warm_up = case.warm_up();
+        let enough = move |batches| batches >= warm_up;
+        put(case, &client, &ready.uri, &ring, enough)?;
     }
     if !parent.ready()? {
         return Ok(());
     }
     let before = Usage::now()?;
     let start = Instant::now();
-    let deadline = start + case.seconds;
-    let stats = put(&|batches| match case.batches {
+    let (deadline, share, step) = (start + case.seconds, case.batches, case.clock_step());
+    let enough = move |batches: u64| match share {
         Some(share) => batches >= share,
-        None => {
-            batches > 0 && batches.is_multiple_of(case.clock_step()) && Instant::now() >= deadline
-        }
-    })?;
+        None => batches > 0 && batches.is_multiple_of(step) && Instant::now() >= deadline,
+    };
+    let stats = put(case, &client, &ready.uri, &ring, enough)?;
     let seconds = start.elapsed().as_secs_f64();
     let used = before.until_now()?;
     parent.say(Outcome {
@@ -69,18 +65,17 @@ fn put(
     client: &Client,
     uri: &str,
     ring: &Arc<Ring>,
-    enough: &dyn Fn(u64) -> bool,
+    enough: impl Fn(u64) -> bool + Send + 'static,
 ) -> Result<PutStats> {
-    let mut batches = ring.reader(None);
-    let described = (&ring.schema()?, batches.device_type());
-    let mut put = client.put(&[uri], TABLE, described, &case.put_options(), None)?;
+    let mut arrays = ring.arrays(None);
     let mut sent = 0;
-    while !enough(sent)
-        && let Some(batch) = batches.next()?
-    {
-        put.push(batch, None, None).map_err(|(error, _)| error)?;
+    let arrays = iter::from_fn(move || {
+        let next = (!enough(sent)).then(|| arrays.next()).flatten();
         sent += 1;
-    }
-    put.finish(None)?;
+        next
+    });
+    let table = ring.table(arrays);
+    let mut put = client.start_put_of(uri, TABLE, table, &case.put_options())?;
+    put.finish()?;
     Ok(put.stats())
 }

@@ -3,9 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use dipc::Status;
-use dipc::arrow::stream::ArrayReader as _;
-use dipc::client::{Client, GetOptions};
+use dipc::{Client, GetOptions, Status};
 
 use crate::bench::base::case::Case;
 use crate::bench::base::message::{Latency, Outcome, Parent, Ready, Usage};
@@ -35,9 +33,8 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     }
     let mut times = histogram()?;
     // It has room for one batch of several, so it stays.
-    let mut options = asking.options.clone();
-    options.window.batches = 1;
-    let holding = asking.client.get(&[asking.uri], WARM_UP, &options, None)?;
+    let options = asking.options.clone().window(1, case.window_bytes);
+    let holding = asking.client.get_with(asking.uri, WARM_UP, &options)?;
     for _ in 0..served {
         times.saturating_record(asking.be_refused()?.max(1));
     }
@@ -66,10 +63,10 @@ struct Asking<'a> {
 impl Asking<'_> {
     fn be_served(&self) -> Result<()> {
         wait_until(Instant::now() + self.case.interval, self.case);
-        let mut stream = self.client.get(&[self.uri], TABLE, &self.options, None)?;
-        stream.next()?.context("the table is empty")?;
+        let mut stream = self.client.get_with(self.uri, TABLE, &self.options)?;
+        stream.next_array()?.context("the table is empty")?;
         // Up to its end, so that the connection can be reused.
-        while stream.next()?.is_some() {}
+        while stream.next_array()?.is_some() {}
         Ok(())
     }
 
@@ -77,7 +74,7 @@ impl Asking<'_> {
     fn be_refused(&self) -> Result<u64> {
         wait_until(Instant::now() + self.case.interval, self.case);
         let start = Instant::now();
-        let asked = self.client.get(&[self.uri], TABLE, &self.options, None);
+        let asked = self.client.get_with(self.uri, TABLE, &self.options);
         let took = nanoseconds(start.elapsed());
         match asked {
             Err(error) if error.status() == Status::Busy => Ok(took),

@@ -1,18 +1,17 @@
 //! The speed of memory: copies, and sums of numbers.
 
-use std::mem;
+use std::mem::{align_of, size_of};
 use std::ops::Range;
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use arrow::array::{Int64Array, RecordBatch, RecordBatchIterator};
 use arrow::buffer::ScalarBuffer;
+use arrow::ffi::FFI_ArrowArray;
 use arrow::ffi_stream::FFI_ArrowArrayStream;
-use dipc::arrow::OwnedStream;
-use dipc::arrow::abi::ArrowArrayStream;
-use dipc::arrow::stream::{ArrayReader as _, StreamReader};
+use dipc::{ArrowArray, ArrowDeviceArray, DeviceArray};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::process::getpid;
@@ -138,13 +137,21 @@ pub fn stream_sums(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     let endless = batches.into_iter().cycle().map(Ok);
     let reader = RecordBatchIterator::new(endless, Arc::clone(&schema));
     let mut stream = FFI_ArrowArrayStream::new(Box::new(reader));
-    // SAFETY: both types are the struct of the C stream interface, and have one size (asserted
-    // below). Nobody else has it.
-    let stream = unsafe { OwnedStream::take((&raw mut stream).cast()) };
-    let mut stream = StreamReader::new(stream);
-    let values = Values::of(&mut stream, shape)?;
+    let next = stream.get_next().context("the stream is released")?;
+    let values = Values::of(&schema, shape)?;
     measure(case, parent, || {
-        let array = stream.next()?.context("the stream ended")?;
+        let mut array = ArrowDeviceArray::empty();
+        let place = (&raw mut array.array).cast::<FFI_ArrowArray>();
+        // SAFETY: the stream is live, and `place` is writable: both types are the struct of the C
+        // data interface, and have one layout (compared below).
+        let status = unsafe { next(&raw mut stream, place) };
+        ensure!(
+            status == 0 && array.array.release.is_some(),
+            "the stream ended"
+        );
+        // SAFETY: the stream has given the array, which follows the interface, lies on the host, as
+        // `empty` says, and has the columns of the stream's schema. Nobody else has it.
+        let array = unsafe { DeviceArray::from_c(array, Arc::clone(&schema)) };
         // SAFETY: the array is of the stream that `values` was made of.
         let total = unsafe { values.sum(&array) }?;
         std::hint::black_box(total);
@@ -152,4 +159,5 @@ pub fn stream_sums(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     })
 }
 
-const _: () = assert!(mem::size_of::<FFI_ArrowArrayStream>() == mem::size_of::<ArrowArrayStream>());
+const _: () = assert!(size_of::<FFI_ArrowArray>() == size_of::<ArrowArray>());
+const _: () = assert!(align_of::<FFI_ArrowArray>() == align_of::<ArrowArray>());
