@@ -4657,8 +4657,8 @@ dipc_status dipc_server_options_set_tls_client_ca(struct dipc_server_options *op
                                                   struct dipc_error **error);
 
 /**
- * Reads the server's certificate, key and authorities again. Connections made from now on go by
- * them; those that are open stay, and no session of before is resumed.
+ * Reads the server's certificate, key and authorities again. New connections use them. Open
+ * connections stay as they are. TLS sessions from before the call cannot be resumed.
  *
  * @param server  Server.
  * @param error   May be NULL; on failure receives details for dipc_error_free().

@@ -117,6 +117,8 @@ pub use arrow::abi::{ArrowArray, ArrowDeviceArray, ArrowDeviceArrayStream, Arrow
 #[doc(inline)]
 pub use arrow::decode::Level;
 #[doc(inline)]
+pub use arrow::format::Metadata;
+#[doc(inline)]
 pub use cancel::Cancel;
 #[doc(inline)]
 pub use client::{ClientStats, PutStats, StreamStats};

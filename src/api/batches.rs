@@ -12,7 +12,7 @@ use crate::arrow::batches::{
     batch_from_c, batch_to_c, export_batches, provider_error, schema_from_c, schema_to_c,
 };
 use crate::arrow::columns::{ensure_columns, ensure_same_columns};
-use crate::arrow::format::write_metadata;
+use crate::arrow::format::{Metadata, write_metadata};
 use crate::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream, into_reader};
 use crate::arrow::transfer::{move_into, to_target};
 use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, annotate, annotation};
@@ -69,7 +69,7 @@ impl Batches {
     /// Batches with custom metadata: keys and values, which the reader of each batch gets.
     pub fn with_metadata<I, E>(schema: SchemaRef, batches: I) -> Self
     where
-        I: IntoIterator<Item = Result<(RecordBatch, Vec<(String, String)>), E>>,
+        I: IntoIterator<Item = Result<(RecordBatch, Metadata), E>>,
         I::IntoIter: Send + 'static,
         E: Into<ArrowError> + 'static,
     {
@@ -181,7 +181,9 @@ impl Batches {
     where
         I: Iterator<Item = Result<OwnedDeviceArray>> + Send + 'static,
     {
-        Self(export_device_stream(Box::new(Arrays(device, schema, arrays))))
+        Self(export_device_stream(Box::new(Arrays(
+            device, schema, arrays,
+        ))))
     }
 
     /// The stream of a reader of the core.

@@ -27,7 +27,7 @@ use arrow::ipc;
 
 use crate::arrow::batches::{batch_from_c, schema_from_c};
 use crate::arrow::decode::{self, DecodeOptions, ReceivedBody};
-use crate::arrow::format::{Field, Schema};
+use crate::arrow::format::{Field, Metadata, Schema};
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
 use crate::proto::{self, verifier_options};
@@ -195,7 +195,7 @@ impl Decoder {
         &mut self,
         header: &Header,
         body: &Body,
-    ) -> Result<Option<(RecordBatch, Vec<(String, String)>)>> {
+    ) -> Result<Option<(RecordBatch, Metadata)>> {
         match header.kind() {
             HeaderKind::Schema => Err(Error::protocol("a second schema came in one stream")),
             HeaderKind::Dictionary => {

@@ -3,7 +3,8 @@
 
 use std::ffi::c_char;
 
-/// Keys and values, in order; a key may occur more than once.
+/// Custom metadata of a batch, or of a field: keys and values, in order. A key may occur more than
+/// once.
 pub type Metadata = Vec<(String, String)>;
 
 /// Most bytes of the metadata of a field or batch. A header contains the metadata, and must be

@@ -343,6 +343,7 @@ fn regions_outlive_the_stream_that_named_them() {
         let stream = session.stream_mut(1).unwrap();
         stream.await_decision();
         stream.sender().refuse(-5, "no").unwrap();
+        stream.sender().incoming_over();
         stream.end_receiving();
         session.release(1);
         all_sent(&mut session);

@@ -72,7 +72,7 @@ impl Store {
             return Ok(buffer.freeze());
         }
         // The buffer itself would end the process.
-        let room = Vec::<u8>::new().try_reserve_exact(size);
+        let room = Vec::<u8>::new().try_reserve_exact(size).ok();
         room.with_context(|| format!("out of memory: {size} bytes for a column"))?;
         let mut buffer = MutableBuffer::from_len_zeroed(size);
         write(&mut buffer, words);
