@@ -4,7 +4,7 @@
     DIPC_BLESS=1 python3 tools/rust_api.py    writes docs/rust-api.txt anew
 
 A changed line is a change of the API: a removed or changed one breaks programs. The command is such
-a program: it names public items alone, but for those that HIDDEN allows.
+a program, so it names public items alone.
 """
 
 import difflib
@@ -18,8 +18,6 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "target" / "doc" / "dipc"
 STORED = ROOT / "docs" / "rust-api.txt"
 COMMAND = ROOT / "crates" / "cli" / "src"
-# Hidden modules that the command may name, each with the folder that needs it, and why.
-HIDDEN: dict[str, str] = {}
 # What the compiler or other crates give to every type, and methods of the type behind `Deref`.
 OTHERS = ("synthetic-implementations-list", "blanket-implementations-list", "deref-methods")
 VOID = {"br", "hr", "img", "input", "link", "meta", "wbr"}
@@ -98,11 +96,9 @@ def hidden_uses(public: list[str]) -> list[str]:
         name = path.relative_to(COMMAND).as_posix()
         text = re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
         for match in re.finditer(r"(?<!\")\bdipc::(\{[^;]*\}|\w+)", text):
-            for used in names_of(match.group(1)):
-                allowed = name.startswith(HIDDEN.get(used, "/"))
-                if used not in shown and not allowed:
-                    line = text.count("\n", 0, match.start()) + 1
-                    places.append(f"crates/cli/src/{name}:{line}: dipc::{used}")
+            line = text.count("\n", 0, match.start()) + 1
+            hidden = [used for used in names_of(match.group(1)) if used not in shown]
+            places += [f"crates/cli/src/{name}:{line}: dipc::{used}" for used in hidden]
     return places
 
 
