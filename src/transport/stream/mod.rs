@@ -12,10 +12,12 @@ mod outbox;
 
 #[cfg(feature = "tls")]
 pub(super) use buffer::{keep_spare, take_spare};
-pub(super) use channel::{Channel, RingRead, Wire};
+pub(super) use channel::RingRead;
+pub use channel::{Channel, Wire};
 #[cfg(test)]
 pub(super) use header::encode_header;
 pub(super) use header::{MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES, SWITCH};
+pub(super) use outbox::OutFrame;
+pub use outbox::Outbox;
 #[cfg(feature = "tls")]
 pub(super) use outbox::send;
-pub(super) use outbox::{OutFrame, Outbox};
