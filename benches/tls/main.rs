@@ -1,4 +1,4 @@
-//! The record layer of TLS (`src/transport/tcp/tls/records.rs`), beside rustls' own.
+//! The record layer of TLS (`src/transport/tcp/tls/records.rs`), beside rustls' own and the kernel's.
 //!
 //! Bodies pass the same channels over loopback TCP, from one thread to another. Only the wire below
 //! differs, with one cipher and one provider. The ways take turns in each round, and the direction
@@ -15,6 +15,8 @@
 )]
 
 mod buffered;
+mod kernel;
+mod unbuffered;
 
 use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
@@ -45,7 +47,7 @@ type Shake = fn(&Configs, [&TcpStream; 2]) -> Result<Wires, String>;
 
 const OURS: &str = "libdipc";
 
-const WAYS: [(&str, Shake); 5] = [
+const WAYS: [(&str, Shake); 8] = [
     (OURS, ours),
     ("rustls buffered, as is", |configs, sockets| {
         buffered::shake(configs, sockets, 0, 256 << 10)
@@ -60,6 +62,11 @@ const WAYS: [(&str, Shake); 5] = [
         "rustls buffered, reads and writes of 64 KiB",
         |configs, sockets| buffered::shake(configs, sockets, 64 << 10, 64 << 10),
     ),
+    ("rustls unbuffered", unbuffered::shake),
+    ("the kernel", kernel::shake),
+    ("no TLS", |_, _| {
+        Ok((Box::new(kernel::Plain), Box::new(kernel::Plain)))
+    }),
 ];
 
 pub struct Configs {

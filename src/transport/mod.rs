@@ -60,7 +60,7 @@ pub use lender::{Keep, Lease, Lender, MemoryOwner, OnGpu, Placement, ReadyNotice
 #[cfg(feature = "tls")]
 pub mod measured {
     pub use crate::transport::stream::{Channel, Outbox, Wire};
-    pub use crate::transport::tcp::tls::{Handshake, HandshakeProgress, config};
+    pub use crate::transport::tcp::tls::{Handshake, HandshakeProgress, TlsSide, config};
 }
 use message::{BodyPlace, sends_host_memory_only};
 pub use message::{COPIED_BYTES, Incoming, Outgoing, Payload};

@@ -25,7 +25,7 @@ pub mod records;
 mod refusal;
 mod sealing;
 
-pub use handshake::{Handshake, HandshakeProgress, connect};
+pub use handshake::{Handshake, HandshakeProgress, TlsSide, connect};
 
 #[cfg(test)]
 #[path = "../../../../tests/common/certificates.rs"]
