@@ -1,6 +1,6 @@
 //! The kernel's record layer (`CONFIG_TLS`), where there is one.
 
-use std::io::{Error, IoSliceMut};
+use std::io::{Error, ErrorKind, IoSliceMut};
 use std::mem::size_of;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use dipc::transport::measured::Wire;
 use rustix::io::Errno;
-use rustls::ConnectionTrafficSecrets;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, Connection, ConnectionTrafficSecrets, ServerConnection};
 
-use crate::buffered::connections;
 use crate::{Configs, Wires};
 
 /// Bytes as they are.
@@ -84,6 +84,29 @@ fn set<T>(
     }
 }
 
+/// A connection each, at the end of its handshake.
+fn connections(configs: &Configs, sockets: [&TcpStream; 2]) -> [Connection; 2] {
+    let name = ServerName::try_from("localhost").unwrap();
+    let client = ClientConnection::new(Arc::clone(&configs.client), name).unwrap();
+    let server = ServerConnection::new(Arc::clone(&configs.server)).unwrap();
+    let mut ends: [Connection; 2] = [client.into(), server.into()];
+    while ends
+        .iter()
+        .any(|end| end.is_handshaking() || end.wants_write())
+    {
+        for (end, mut socket) in ends.iter_mut().zip(sockets) {
+            while end.wants_write() {
+                end.write_tls(&mut socket).unwrap();
+            }
+            match end.read_tls(&mut socket) {
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+                Ok(_) => drop(end.process_new_packets().unwrap()),
+            }
+        }
+    }
+    ends
+}
+
 /// Shakes hands by rustls, and hands its keys to the kernel.
 pub fn shake(configs: &Configs, sockets: [&TcpStream; 2]) -> Result<Wires, String> {
     for socket in sockets {
@@ -93,8 +116,11 @@ pub fn shake(configs: &Configs, sockets: [&TcpStream; 2]) -> Result<Wires, Strin
     // A ticket behind the handshake would come as a record that `readv` does not give.
     let mut server = rustls::ServerConfig::clone(&configs.server);
     server.send_tls13_tickets = 0;
+    let mut client = rustls::ClientConfig::clone(&configs.client);
+    server.enable_secret_extraction = true;
+    client.enable_secret_extraction = true;
     let configs = Configs {
-        client: Arc::clone(&configs.client),
+        client: Arc::new(client),
         server: Arc::new(server),
     };
     let ends = connections(&configs, sockets);

@@ -1,4 +1,4 @@
-//! The record layer of TLS (`src/transport/tcp/tls/records.rs`), beside rustls' own and the kernel's.
+//! Bodies by TLS (`src/transport/tcp/tls/records.rs`), beside the kernel's TLS and none.
 //!
 //! Bodies pass the same channels over loopback TCP, from one thread to another. Only the wire below
 //! differs, with one cipher and one provider. The ways take turns in each round, and the direction
@@ -14,9 +14,7 @@
     reason = "in benchmarks a panic is how a failure shows"
 )]
 
-mod buffered;
 mod kernel;
-mod unbuffered;
 
 use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
@@ -47,22 +45,8 @@ type Shake = fn(&Configs, [&TcpStream; 2]) -> Result<Wires, String>;
 
 const OURS: &str = "libdipc";
 
-const WAYS: [(&str, Shake); 8] = [
+const WAYS: [(&str, Shake); 3] = [
     (OURS, ours),
-    ("rustls buffered, as is", |configs, sockets| {
-        buffered::shake(configs, sockets, 0, 256 << 10)
-    }),
-    ("rustls buffered, reads of 64 KiB", |configs, sockets| {
-        buffered::shake(configs, sockets, 64 << 10, 256 << 10)
-    }),
-    ("rustls buffered, reads of 256 KiB", |configs, sockets| {
-        buffered::shake(configs, sockets, 256 << 10, 256 << 10)
-    }),
-    (
-        "rustls buffered, reads and writes of 64 KiB",
-        |configs, sockets| buffered::shake(configs, sockets, 64 << 10, 64 << 10),
-    ),
-    ("rustls unbuffered", unbuffered::shake),
     ("the kernel", kernel::shake),
     ("no TLS", |_, _| {
         Ok((Box::new(kernel::Plain), Box::new(kernel::Plain)))

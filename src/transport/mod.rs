@@ -55,12 +55,11 @@ pub use budget::MemoryBudget;
 pub use connection::{BodyWays, Connection, ConnectionReadiness, Identity, Profile, Traffic};
 pub use lend::{RegionPool, RegionTable};
 pub use lender::{Keep, Lease, Lender, MemoryOwner, OnGpu, Placement, ReadyNotice, RegionNotice};
-/// What `benches/tls.rs` measures: a channel, and the record layer below it, in whose place it puts
-/// others.
+/// What `benches/tls` measures: a channel, and TLS below it, in whose place it puts other wires.
 #[cfg(feature = "tls")]
 pub mod measured {
     pub use crate::transport::stream::{Channel, Outbox, Wire};
-    pub use crate::transport::tcp::tls::{Handshake, HandshakeProgress, TlsSide, config};
+    pub use crate::transport::tcp::tls::{Handshake, HandshakeProgress, config};
 }
 use message::{BodyPlace, sends_host_memory_only};
 pub use message::{COPIED_BYTES, Incoming, Outgoing, Payload};

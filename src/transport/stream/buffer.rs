@@ -15,13 +15,13 @@ const MOST_SPARE: usize = 8;
 static SPARE: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
 
 /// A buffer with any contents.
-pub fn take_spare() -> Box<[u8]> {
+fn take_spare() -> Box<[u8]> {
     let spare = SPARE.try_lock().and_then(|mut spare| spare.pop());
     spare.unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
 }
 
 /// Gives a buffer back.
-pub fn keep_spare(buffer: Box<[u8]>) {
+fn keep_spare(buffer: Box<[u8]>) {
     if buffer.len() == BUFFER_BYTES
         && let Some(mut spare) = SPARE.try_lock()
         && spare.len() < MOST_SPARE

@@ -10,8 +10,6 @@ pub(crate) mod fuzzing;
 mod header;
 mod outbox;
 
-#[cfg(feature = "tls")]
-pub(super) use buffer::{keep_spare, take_spare};
 pub(super) use channel::RingRead;
 pub use channel::{Channel, Wire};
 #[cfg(test)]

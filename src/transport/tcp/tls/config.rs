@@ -59,7 +59,6 @@ pub fn server(files: &TlsFiles) -> Result<ServerConfig> {
     config.ticketer =
         ring::Ticketer::new().map_err(|error| of_no_use("a key for tickets", &error))?;
     config.alpn_protocols = vec![ALPN.to_vec()];
-    config.enable_secret_extraction = true;
     Ok(config)
 }
 
@@ -81,7 +80,6 @@ pub fn client(files: &TlsFiles) -> Result<ClientConfig> {
             .map_err(|error| mismatch(files, &error))?,
     };
     config.alpn_protocols = vec![ALPN.to_vec()];
-    config.enable_secret_extraction = true;
     Ok(config)
 }
 

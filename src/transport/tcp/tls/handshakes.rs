@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
-use rustls::server::UnbufferedServerConnection;
 
 use crate::error::{Error, Result, Status};
 use crate::lines::Lines;
@@ -42,7 +41,7 @@ pub struct Handshakes {
 
 struct WaitingHandshake {
     number: u64,
-    handshake: Handshake<UnbufferedServerConnection>,
+    handshake: Handshake,
     peer: SocketAddr,
     since: Instant,
     /// What the epoll watches its socket for.

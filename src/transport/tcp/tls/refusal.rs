@@ -34,6 +34,9 @@ pub fn explain(error: &TlsError) -> Error {
         TlsError::InvalidMessage(why) => Error::disconnected(format!(
             "does not speak TLS (it sent what is none: {why:?})"
         )),
+        TlsError::DecryptError => Error::disconnected(
+            "sent bytes that were changed on the way, or are not its own (TLS does not open them)",
+        ),
         TlsError::HandshakeNotComplete => {
             Error::disconnected("ended the connection before TLS was agreed on")
         }

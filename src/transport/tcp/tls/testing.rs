@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::transport::tcp::tls::config;
-use crate::transport::tcp::tls::handshake::{Handshake, HandshakeProgress, TlsSide};
+use crate::transport::tcp::tls::handshake::{Handshake, HandshakeProgress};
 use crate::transport::tcp::tls::records::Records;
 use crate::transport::{PeerCertificate, TlsFiles};
 
@@ -15,10 +15,7 @@ pub type End = (Records, Option<Arc<PeerCertificate>>);
 pub type Outcome = (Result<End>, Result<End>);
 
 /// Turns both sides of a handshake until each has an end.
-pub fn shake<C: TlsSide, S: TlsSide>(
-    mut client: Handshake<C>,
-    mut server: Handshake<S>,
-) -> Outcome {
+pub fn shake(mut client: Handshake, mut server: Handshake) -> Outcome {
     let (mut at_client, mut at_server) = (None, None);
     while at_client.is_none() || at_server.is_none() {
         turn(&mut client, &mut at_client);
@@ -30,7 +27,7 @@ pub fn shake<C: TlsSide, S: TlsSide>(
     (client, server)
 }
 
-fn turn<S: TlsSide>(handshake: &mut Handshake<S>, end: &mut Option<Result<()>>) {
+fn turn(handshake: &mut Handshake, end: &mut Option<Result<()>>) {
     if end.is_none() {
         *end = match handshake.turn() {
             Ok(HandshakeProgress::Done) => Some(Ok(())),
