@@ -57,9 +57,9 @@ func NewArena(options ...ArenaOption) (*Arena, error) {
 	return a, nil
 }
 
-// Allocate gives size bytes, all zero, aligned to 64. An allocator of arrow-go cannot return an error,
-// so it panics with an [*Error] where memory or the arena's limit is exhausted ([ErrOutOfMemory]) and
-// where the arena is closed ([ErrClosed]). In a [Provider] that ends its stream alone.
+// Allocate gives size bytes, all zero, aligned to 64. An allocator of arrow-go cannot return an error, so it panics
+// with an [*Error] if memory or the arena's limit is exhausted ([ErrOutOfMemory]) and if the arena is closed
+// ([ErrClosed]). In a [Provider] such a panic ends only its own stream.
 func (a *Arena) Allocate(size int) []byte {
 	if size < 0 {
 		panic(invalid("a block cannot have %d bytes", size))
@@ -103,15 +103,15 @@ func (a *Arena) Reallocate(size int, old []byte) []byte {
 	return bytes
 }
 
-// Free gives a block back. Memory that a client may still read is not used again before the client
-// has given it back too. Blocks may be freed after Close. It panics with an [*Error] where no block
-// of an arena begins at bytes, or it was freed before.
+// Free gives a block back. Memory that a client may still read is not used again before the client has given it back
+// too. Blocks may be freed after Close. It panics with an [*Error] if no block of an arena begins at bytes, or if the
+// block was freed before.
 func (a *Arena) Free(bytes []byte) {
 	if cap(bytes) == 0 {
 		return
 	}
 	var failure *C.dipc_error
-	// NULL finds the arena, also one that is closed.
+	// NULL instead of the arena lets the library find it, even if it is closed.
 	if err := check(C.dipc_arena_dealloc(nil, pointer(bytes), &failure), failure); err != nil {
 		panic(err)
 	}

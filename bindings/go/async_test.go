@@ -46,8 +46,8 @@ func readAsync(t *testing.T, stream <-chan cdata.RecordMessage) (int, error) {
 	return count, nil
 }
 
-// answerAsync has Arrow's producer answer the next request with batches of ten numbers and an end. The
-// channel gives the outcome, once the handler is released.
+// answerAsync lets Arrow's producer answer the next request with batches of ten numbers and an end. The channel gives
+// the outcome, once the handler is released.
 func answerAsync(t *testing.T, server *casync.Server, batches int, end error) <-chan error {
 	t.Helper()
 	messages, ended := make(chan cdata.RecordMessage), make(chan error, 1)

@@ -11,17 +11,17 @@ import (
 	"unsafe"
 )
 
-// Authorizer decides whether a client may do what its request says, before anything is done for it. nil
-// allows, also with [SetPrincipal]. An error refuses: the client gets its text, its status where it
-// carries one ([ErrNotFound] and the like), and otherwise [ErrPermission]. So does a panic.
+// Authorizer decides whether a client may do what its request says, before anything is done for it. nil allows, also
+// with [SetPrincipal]. An error refuses: the client gets the error's text and its status ([ErrNotFound] and the like),
+// or [ErrPermission] if the error has no status. A panic refuses too.
 //
-// ctx is of the request as for a [Provider]: [RequestPeer] and [RequestHeaders] say who asks. For a list
-// or a description the authorizer is also called with [VerbGet] for each ticket that the answer would
-// show. It runs on a thread of the library's, so it may block; several run at the same time.
+// ctx belongs to the request, as that of a [Provider] does: [RequestPeer] and [RequestHeaders] say who asks. For a list
+// or a description the authorizer is also called with [VerbGet] for each ticket that the answer would show. It runs on
+// a thread of the library's, so it may block; several run at the same time.
 type Authorizer func(ctx context.Context, verb Verb, ticket string) error
 
-// WithAuthorizer has a function of the program decide about each request. Default: whoever can connect
-// may do everything.
+// WithAuthorizer lets a function of the program decide about each request. Default: every client that can connect may
+// do everything.
 func WithAuthorizer(authorizer Authorizer) ServerOption {
 	return serverOption(func(o *C.dipc_server_options) error {
 		if authorizer == nil {
@@ -37,9 +37,10 @@ func WithAuthorizer(authorizer Authorizer) ServerOption {
 	})
 }
 
-// WithAuthorizerPull has [Server.NextRequest] give each request first for the program to decide about it:
-// [Request.Undecided] is true then, and [Request.Allow] or [Request.Fail] is the answer. The program must
-// then take requests, also where no ticket is served in the pull form. [WithAuthorizer] goes before it.
+// WithAuthorizerPull makes [Server.NextRequest] give each request first for a decision of the program:
+// [Request.Undecided] is true then, and [Request.Allow] or [Request.Fail] is the answer. The program must then take
+// requests, even if no ticket is served in the pull form. If [WithAuthorizer] is set too, it decides, and this option
+// has no effect.
 func WithAuthorizerPull() ServerOption {
 	return serverOption(func(o *C.dipc_server_options) error {
 		var failure *C.dipc_error
@@ -48,7 +49,7 @@ func WithAuthorizerPull() ServerOption {
 }
 
 // Allow says that the client of an undecided request may do what it asks for, and closes the request.
-// Where the pull form serves it, [Server.NextRequest] gives it once more.
+// If the pull form serves it, [Server.NextRequest] gives it once more.
 func (r *Request) Allow() error {
 	object, err := r.handle.use()
 	if err != nil {
@@ -84,7 +85,7 @@ func SetPrincipal(ctx context.Context, principal string) error {
 	return check(C.dipc_request_set_principal(request.request, name, &failure), failure)
 }
 
-// RequestPrincipal is the name that the server's [Authorizer] has given the client; "" where it has given
+// RequestPrincipal is the name that the server's [Authorizer] has given the client; "" if it has given
 // none. The context is that of a [Provider] or a [Request], or made from it.
 func RequestPrincipal(ctx context.Context) string {
 	if request := requestOf(ctx); request != nil {

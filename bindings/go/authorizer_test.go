@@ -19,7 +19,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// decide allows the process's own user; "secret" and the like are refused in various ways.
+// decide allows the process's own user; tickets such as "secret" are refused in various ways.
 func decide(ctx context.Context, verb dipc.Verb, ticket string) error {
 	select {
 	case <-ctx.Done():
@@ -109,7 +109,7 @@ func TestAuthorizer(t *testing.T) {
 	uri, end := startDecided(t)
 	defer end()
 	rows := func(ticket string, options ...dipc.GetOption) (rows int64, err error) {
-		// Without a deadline, for a busy server would be asked again until then.
+		// No deadline: with one, the client would ask a busy server again until then.
 		reader, err := dipc.Get(context.Background(), uri, ticket, options...)
 		if err != nil {
 			return 0, err
@@ -189,8 +189,8 @@ func TestPrincipalInThePullForm(t *testing.T) {
 	}
 }
 
-// ownAddress is one of this machine at which its clients look like another machine: those of loopback have
-// no bounds.
+// ownAddress is an address of this machine that is not loopback. Clients that come by it have the bounds of another
+// machine; those of loopback have none.
 func ownAddress(t *testing.T) string {
 	t.Helper()
 	addresses, err := net.InterfaceAddrs()
@@ -237,7 +237,7 @@ func TestBounds(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer client.Close()
-			// Without a deadline, for the call would ask again until then.
+			// No deadline: with one, the call would ask again until then.
 			_, err = client.Get(context.Background(), uri, "endless")
 			fails(t, err, dipc.ErrBusy, limit+" allows")
 			var failure *dipc.Error

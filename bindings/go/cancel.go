@@ -8,13 +8,13 @@ import (
 	"sync"
 )
 
-// token is a dipc_cancel that may be triggered at any time, also after it was freed. It knows
-// nothing of the stream that it ends, so that a context which holds it does not hold the stream.
+// token is a dipc_cancel that may be triggered at any time, also after it was freed. It does not refer to the stream
+// that it ends, so a context that holds the token does not keep the stream alive.
 type token struct {
 	unhook func() bool // takes the token off its context
 
 	mu     sync.Mutex
-	object *C.dipc_cancel // nil once freed, and where wake does its work
+	object *C.dipc_cancel // nil once freed, and if wake is set
 	wake   func()         // nil once freed
 }
 
@@ -29,7 +29,7 @@ func newToken(ctx context.Context) (*token, error) {
 	return t, nil
 }
 
-// newWakingToken makes a token that calls wake when it is triggered, as it is when ctx ends.
+// newWakingToken makes a token that is triggered when ctx ends, and then calls wake.
 func newWakingToken(ctx context.Context, wake func()) *token {
 	t := &token{wake: wake}
 	t.unhook = context.AfterFunc(ctx, t.trigger)

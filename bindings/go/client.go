@@ -18,7 +18,7 @@ type Client struct {
 	handle *handle[*C.dipc_client]
 }
 
-// NewClient makes a client of its own; most programs need none and call [Get].
+// NewClient makes a client. Most programs do not need one and call [Get], which uses a shared client.
 func NewClient(options ...ClientOption) (*Client, error) {
 	if libraryError != nil {
 		return nil, libraryError
@@ -53,8 +53,8 @@ var shared = sync.OnceValues(func() (*Client, error) { return NewClient() })
 // Get asks the server at uri for ticket, which may be any bytes, with a client that the program
 // shares. It returns once the schema is there, or with the reason why there is none.
 //
-// ctx governs the whole stream, not only this call, and the server's program is told its deadline. The
-// reader must be released.
+// ctx governs the whole stream, not only this call, and the server's program sees its deadline. The reader must be
+// released.
 func Get(ctx context.Context, uri, ticket string, options ...GetOption) (*Reader, error) {
 	client, err := shared()
 	if err != nil {
@@ -124,8 +124,8 @@ func (c *Client) open(
 	return s, nil
 }
 
-// ask asks the server at uri. Until the token is freed the context of r ends the request, and what came
-// of it.
+// ask asks the server at uri. Until the token is freed, the context of r ends the request, and the stream that it
+// opened.
 func (c *Client) ask(
 	r *getRequest, uri string, options []GetOption, verb C.int32_t, descriptor string, take taking,
 ) (*token, error) {
@@ -158,7 +158,7 @@ type starting func(
 	client *C.dipc_client, cancel *C.dipc_cancel, out **C.dipc_pending, failure **C.dipc_error,
 ) C.dipc_status
 
-// taking is a call of the library's that gives the answer to a request, if it has come.
+// taking is a call of the library that gives the answer to a request, if the answer has come.
 type taking func(pending *C.dipc_pending, failure **C.dipc_error) C.dipc_status
 
 // call makes a request with a token that ctx triggers, waits for the answer without a thread of the
@@ -202,7 +202,7 @@ func (c *Client) request(cancel *token, start starting, take taking) error {
 		if err := check(status, failure); err != nil || status != C.DIPC_NOTHING {
 			return err
 		}
-		// The token makes the descriptor readable, too.
+		// A token that is triggered makes the descriptor readable, too.
 		if err := answered.wait(); err != nil {
 			return err
 		}

@@ -43,8 +43,9 @@ func WithMaxIdle(connections uint) ClientOption {
 	}}
 }
 
-// WithClientConnections sets the most connections to one server that takes many streams on one: past that,
-// and where they are polled, asynchronous or parts of a table, streams share. 0: each has its own. Default: 16.
+// WithClientConnections sets the most connections to one server that takes many streams on one: streams beyond that
+// share a connection, and so do streams that are polled, asynchronous or parts of a table. 0: each stream has its own.
+// Default: 16.
 func WithClientConnections(connections uint) ClientOption {
 	return ClientOption{func(o *C.dipc_client_options) error {
 		var failure *C.dipc_error
@@ -52,7 +53,7 @@ func WithClientConnections(connections uint) ClientOption {
 	}}
 }
 
-// WithClientTransport sets what only one transport knows, as "ucx.TLS" to "tcp".
+// WithClientTransport sets an option of a single transport, such as "ucx.TLS" to "tcp".
 func WithClientTransport(name, value string) ClientOption {
 	return ClientOption{func(o *C.dipc_client_options) error {
 		return setTransport(name, value, func(name, value *C.char, failure **C.dipc_error) C.dipc_status {
@@ -159,9 +160,9 @@ func WithSendSecrets() CallOption {
 	}
 }
 
-// WithChecksums has each message checked by a checksum where a network could change it unseen: over tcp
-// and ucx. A stream whose bytes were changed fails with [ErrProtocol]. Bodies travel as bytes from and to
-// host memory then. A server without libdipc's extension is refused with [ErrUnsupported].
+// WithChecksums adds a checksum to each message where a network could change it unseen: over tcp and ucx. A stream
+// whose bytes were changed fails with [ErrProtocol]. Bodies travel as bytes from and to host memory then. A server
+// without libdipc's extension is refused with [ErrUnsupported].
 func WithChecksums() CallOption {
 	return CallOption{
 		get: func(r *getRequest) error {
@@ -175,15 +176,15 @@ func WithChecksums() CallOption {
 	}
 }
 
-// WithDeadline ends a stream of [Client.GetStream] at a time, with [ErrTimeout], and tells the server's
-// program. Elsewhere the context's deadline does so by itself; of two the earlier one counts.
+// WithDeadline ends a stream of [Client.GetStream] at a time, with [ErrTimeout], and tells the server's program. In all
+// other calls the deadline of the context does this. If both are set, the earlier one counts.
 func WithDeadline(deadline time.Time) GetOption {
 	return getOption(func(r *getRequest) error { return r.endAt(deadline) })
 }
 
-// WithConnectTimeout sets how long connecting may take, up to the server's first answer. Default 10 s. A note
-// that the request has arrived is one, which the server sends where its provider takes longer: only the
-// context and [WithStallTimeout] end the wait then.
+// WithConnectTimeout sets how long connecting may take, up to the server's first answer. Default 10 s. If the provider
+// takes longer, the server first sends a note that the request has arrived. This note counts as the answer; after it
+// only the context and [WithStallTimeout] end the wait.
 func WithConnectTimeout(timeout time.Duration) CallOption {
 	return CallOption{
 		get: func(r *getRequest) error {
@@ -205,8 +206,8 @@ func WithConnectTimeout(timeout time.Duration) CallOption {
 	}
 }
 
-// WithStallTimeout sets how long the server may say nothing while something is waited for; then the
-// stream fails with [ErrTimeout]. Default for ever: a server that dies is noticed all the same.
+// WithStallTimeout sets how long the server may say nothing while something is waited for; then the stream fails with
+// [ErrTimeout]. Default: no limit; a server that dies is noticed without one.
 func WithStallTimeout(timeout time.Duration) CallOption {
 	return CallOption{
 		get: func(r *getRequest) error {
@@ -228,8 +229,8 @@ func WithStallTimeout(timeout time.Duration) CallOption {
 	}
 }
 
-// WithWindow sets how far the server may run ahead of what was read, in batches and in bytes of
-// bodies. Default 16 batches, 256 MiB.
+// WithWindow sets how many batches, and how many bytes of their bodies, the server may send before they are read.
+// Default 16 batches, 256 MiB.
 func WithWindow(batches, bytes uint64) AnswerOption {
 	return AnswerOption{func(r *getRequest) error {
 		var failure *C.dipc_error
@@ -246,10 +247,9 @@ func WithLentLimit(bytes uint64) AnswerOption {
 	}}
 }
 
-// WithMessageLimit sets the most memory that one message may take here beside its body: for buffers
-// unpacked, copies to be checked, the schema, and the stream's dictionaries together; or as much as its
-// body has, where that is more. A message that needs more is an error. Default 512 MiB, and 16 GiB for a
-// server of the same user.
+// WithMessageLimit sets the most memory that one message may take here in addition to its body: for unpacked buffers,
+// copies to be checked, the schema, and the stream's dictionaries together. A message with a larger body may take as
+// much as its body. A message that needs more is an error. Default 512 MiB, and 16 GiB for a server of the same user.
 func WithMessageLimit(bytes uint64) GetOption {
 	return getOption(func(r *getRequest) error {
 		var failure *C.dipc_error
@@ -296,7 +296,7 @@ func WithReaderSpin(spin time.Duration) AnswerOption {
 	}}
 }
 
-// WithConnections sets how many connections carry the stream where the transport can spread bodies
+// WithConnections sets how many connections carry the stream if the transport can spread bodies
 // over several (tcp). Default 1.
 func WithConnections(connections uint32) CallOption {
 	return CallOption{
@@ -317,7 +317,7 @@ type Validation int32
 
 // The levels of validation.
 const (
-	// ValidateAuto checks the structure alone for a server of the same user, the values too for others.
+	// ValidateAuto checks only the structure for a server of the same user, and the values too for other servers.
 	ValidateAuto Validation = C.DIPC_VALIDATION_AUTO
 	// ValidateStructure checks lengths, counts and ranges: no cost per row.
 	ValidateStructure Validation = C.DIPC_VALIDATION_STRUCTURE

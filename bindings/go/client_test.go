@@ -172,7 +172,7 @@ func TestContextEndsNext(t *testing.T) {
 	}
 }
 
-// A deadline ends a stream wherever it is by then, in Get or in Next.
+// A deadline ends a stream at any moment, in Get or in Next.
 func TestDeadlineEndsStream(t *testing.T) {
 	server, uri := newServer(t)
 	if err := server.Serve("stuck", stuck(make(chan struct{}))); err != nil {
@@ -299,7 +299,7 @@ func TestSharedConnections(t *testing.T) {
 	}
 }
 
-// Everything can be closed twice, and used after that to no harm.
+// Everything can be closed twice, and a call on a closed value is an error.
 func TestUseAfterClose(t *testing.T) {
 	server, uri := newServer(t)
 	publish(t, server, "table")
@@ -410,7 +410,7 @@ func panicOf(run func()) (err error) {
 	return nil
 }
 
-// Close while other goroutines use the server ends them in words, and frees nothing under them.
+// Close while other goroutines use the server ends their calls with an error, and frees nothing that they still use.
 func TestCloseUnderUse(t *testing.T) {
 	for range 20 {
 		server, uri := newServer(t)
@@ -469,7 +469,7 @@ func TestNoGoroutinesAreLeft(t *testing.T) {
 			got.Release()
 		}
 	}
-	// The server's thread that releases batches counts as one, once it has called into Go.
+	// The server's thread that releases batches counts as a goroutine, once it has called into Go.
 	eventually(t, "the goroutines are gone", func() bool { return runtime.NumGoroutine() <= before+1 })
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 )
 
-// Describe asks the server at uri what ticket stands for, with a client that the program shares: the
-// schema, the totals and the endpoints, and no data. Of a published table all of it is known, of a
-// provider's ticket what [Server.SetDescription] said. The server's [Handler] answers for others.
+// Describe asks the server at uri what ticket stands for, with a client that the program shares: the schema, the totals
+// and the endpoints, and no data. For a published table all of this is known; for a provider's ticket, what
+// [Server.SetDescription] said. The server's [Handler] answers for other tickets.
 func Describe(ctx context.Context, uri, ticket string, options ...GetOption) (*Description, error) {
 	client, err := shared()
 	if err != nil {
@@ -45,8 +45,8 @@ type Listing struct {
 	Headers Headers
 }
 
-// List asks the server at uri which of its tickets begin with prefix, with a client that the program
-// shares; "" asks for all. Where the server has none of its own, its [Handler] answers.
+// List asks the server at uri which of its tickets begin with prefix, with a client that the program shares; "" asks
+// for all. If the server itself has no such ticket, its [Handler] answers.
 func List(ctx context.Context, uri, prefix string, options ...GetOption) (*Listing, error) {
 	client, err := shared()
 	if err != nil {

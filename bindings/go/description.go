@@ -17,10 +17,9 @@ type Description struct {
 	Schema *arrow.Schema
 	// Rows, Bytes (of bodies) and Batches are the totals of the table.
 	Rows, Bytes, Batches Count
-	// Endpoints are the parts of the table, in order. A table in one part has its own ticket here.
+	// Endpoints are the parts of the table, in order. A table in one part has one endpoint, with its own ticket.
 	Endpoints []Endpoint
-	// Headers came with the answer to [Client.Describe]. A server adds some by [AddHeaders], and
-	// not here.
+	// Headers came with the answer to [Client.Describe]. A server cannot set them here; it adds headers by [AddHeaders].
 	Headers Headers
 }
 
@@ -36,7 +35,7 @@ type Endpoint struct {
 
 // Count is a number of rows, bytes or batches, which may not be known. The zero value is not known.
 type Count struct {
-	// successor is the number and 1. So 0, for not known, is DIPC_UNKNOWN and 1.
+	// successor is the number plus 1. The zero value means not known, because DIPC_UNKNOWN plus 1 is 0.
 	successor uint64
 }
 

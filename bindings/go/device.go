@@ -12,8 +12,8 @@ import (
 	"unsafe"
 )
 
-// WithArenaDevice has the arena's memory on a device: [CUDA]. Go cannot look into it, so that the arena is
-// no allocator for arrow-go: [Arena.AllocateOnDevice] gives its blocks. Default [Host].
+// WithArenaDevice has the arena's memory on a device: [CUDA]. Go cannot read that memory, so the arena is no allocator
+// for arrow-go: [Arena.AllocateOnDevice] gives its blocks. Default [Host].
 func WithArenaDevice(device Device) ArenaOption {
 	return ArenaOption{device: &device}
 }
@@ -30,7 +30,7 @@ func (a *Arena) onHost() {
 }
 
 // AllocateOnDevice gives size bytes of an arena on a device, aligned to 64; what they hold is not
-// defined. It fails with [ErrOutOfMemory] where memory or the arena's limit is exhausted, and with
+// defined. It fails with [ErrOutOfMemory] if memory or the arena's limit is exhausted, and with
 // [ErrUnsupported] for an arena of the host.
 func (a *Arena) AllocateOnDevice(size int) (*DeviceBlock, error) {
 	if size < 0 {
@@ -62,7 +62,7 @@ type DeviceBlock struct {
 	size   int
 }
 
-// deviceMemory is what must be given back, and leads to nothing of Go's.
+// deviceMemory is what must be given back. It refers to no object of Go.
 type deviceMemory struct {
 	address unsafe.Pointer
 	freed   atomic.Bool
@@ -70,7 +70,7 @@ type deviceMemory struct {
 
 func (m *deviceMemory) free() {
 	if !m.freed.Swap(true) {
-		// It is a block in use: this cannot fail. NULL finds the arena, also one that is closed.
+		// The block is in use, so this cannot fail. NULL instead of the arena lets the library find it, even if it is closed.
 		C.dipc_arena_dealloc(nil, m.address, nil)
 	}
 }
@@ -100,14 +100,14 @@ func (d Device) String() string {
 	}
 }
 
-// StreamProvider opens the table that a client asks for as a C stream, which some other library makes: it
-// fills out, a struct ArrowDeviceArrayStream of C that is released, and whose arrays may lie on a device. The
-// server takes the stream over, and reads and releases it on threads of its own. Otherwise it is called, and
-// fails, as a [Provider]; its context ends when it returns.
+// StreamProvider opens the table that a client asks for as a C stream, which some other library makes. It fills out, an
+// empty (released) C struct ArrowDeviceArrayStream; the stream's arrays may lie on a device. The server takes the
+// stream over, and reads and releases it on threads of its own. In all else it is called, and fails, like a [Provider],
+// but its context ends when it returns.
 type StreamProvider func(ctx context.Context, ticket string, out unsafe.Pointer) error
 
-// ServeStream serves ticket, which may be any bytes, by C streams: what arrow-go cannot hold, such as tables
-// on a GPU.
+// ServeStream serves ticket, which may be any bytes, by C streams. It is for tables that arrow-go cannot hold, such as
+// those on a GPU.
 func (s *Server) ServeStream(ticket string, provider StreamProvider, options ...ServeOption) error {
 	if provider == nil {
 		return invalid("the provider of ticket %q is nil", ticket)

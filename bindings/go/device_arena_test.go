@@ -18,8 +18,8 @@ import (
 
 const onDevice = "DIPC_TEST_ON_DEVICE"
 
-// Memory of an arena on a device is served from there, by a C stream: over the machine's driver or, where
-// there is none, over one without a GPU.
+// Memory of an arena on a device is served from there, by a C stream. The test uses the machine's CUDA driver or, if
+// there is none, a driver that stands for it without a GPU.
 func TestArenaOnDevice(t *testing.T) {
 	if os.Getenv(onDevice) != "" {
 		arenaOnDevice(t)
@@ -116,7 +116,7 @@ func arenaOnDevice(t *testing.T) {
 	})
 }
 
-// The providers' failures are told; blocks of a device are not the host's to give.
+// Clients get the failures of providers, and an arena on a device gives no blocks of host memory.
 func TestServeStreamFails(t *testing.T) {
 	server, uri := newServer(t)
 	for ticket, provider := range map[string]dipc.StreamProvider{

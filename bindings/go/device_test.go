@@ -9,8 +9,8 @@ import (
 	"github.com/libdipc/libdipc/bindings/go/internal/cstream"
 )
 
-// What a server has on the host is there as it is sent, and no driver is needed to find out. Where
-// there is none, a GPU cannot be asked for, which is said before the server is looked for.
+// With AsSent, arrays that the server has on the host stay there, and no driver is needed to find out. Without a driver
+// a GPU cannot be asked for, and the error comes before the server is looked for.
 func TestDevices(t *testing.T) {
 	server, uri := newServer(t)
 	publish(t, server, "table")

@@ -28,9 +28,9 @@
 //
 // # Errors
 //
-// Every failure is an [*Error], which has a [Status] and a text that names the cause and, where
+// Every failure is an [*Error], which has a [Status] and a text that names the cause and, if
 // there is one, the remedy. [errors.Is] finds the status ([ErrNotFound] and the others), the errno
-// of a system call, and, where a context ended the call, the error of the context.
+// of a system call, and, if a context ended the call, the error of the context.
 //
 // # Contexts
 //
@@ -43,20 +43,18 @@
 //
 // # Requests
 //
-// Beside its ticket a request carries headers ([WithHeaders]) and the deadline of its context. At the
-// server the context of a [Provider] has both, and takes headers for the answer ([AddHeaders]). A
-// [Handler] serves tickets that the server was not given, such as queries. [Describe] and [List] ask
-// about tables without fetching them.
+// In addition to its ticket, a request carries headers ([WithHeaders]) and the deadline of its context. At the server
+// the context of a [Provider] has both, and [AddHeaders] uses it to add headers to the answer. A [Handler] serves
+// tickets that the server was not given, such as queries. [Describe] and [List] ask about tables without fetching them.
 //
-// A provider holds a thread of the library. In the pull form ([Server.ServePull]) the program takes each
-// [Request] by [Server.NextRequest] and answers it in a goroutine, which holds none.
+// A provider occupies a thread of the library. In the pull form ([Server.ServePull]) the program takes each [Request]
+// by [Server.NextRequest] and answers it in a goroutine, which occupies no thread while it waits.
 //
 // # Memory
 //
-// Buffers of the batches that a [Reader] gives lie in memory that the server lent. They go back when
-// the batch is released, so release what was retained, on any goroutine; arrow-go has no net for a
-// batch that is not. Clients, servers, readers and arenas are closed when they are collected, if the
-// program did not do it; that is a net, and it may come late.
+// Buffers of the batches that a [Reader] gives lie in memory that the server lent. They go back when the batch is
+// released, so release every batch that was retained, on any goroutine; nothing else releases it. The garbage collector
+// closes clients, servers, readers and arenas that the program did not close, but it may do so late.
 //
 // Batches that are served may lie in the memory of the Go heap, which is pinned until the client has
 // given them back, and copied once into shared memory. Batches built with an [Arena] as their

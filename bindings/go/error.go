@@ -86,12 +86,12 @@ func (s Status) Error() string {
 type Error struct {
 	// Status is for programs; errors.Is finds it.
 	Status Status
-	// Text is for people: the cause and, where there is one, the remedy.
+	// Text is for people: the cause and, if there is one, the remedy.
 	Text string
-	// Errno is that of the system call behind the failure; 0 where none failed.
+	// Errno is the errno of the system call that caused the failure; 0 if no system call failed.
 	Errno syscall.Errno
-	// RetryAfter is the time after which to ask a server again that is busy, and longer each time; 0 where
-	// it has not said. A call with a deadline asks again by itself.
+	// RetryAfter is the time to wait before a busy server is asked again; wait longer each time. 0 if the server has not
+	// said. A call with a deadline asks again by itself.
 	RetryAfter time.Duration
 
 	causes []error
@@ -134,7 +134,7 @@ func invalid(format string, args ...any) error {
 	return &Error{Status: ErrInvalidArgument, Text: fmt.Sprintf(format, args...)}
 }
 
-// closed is the error of a method that was called on what after it was closed.
+// closed is the error of a method that was called on a closed object; what names the object.
 func closed(what string) error {
 	return &Error{
 		Status: ErrStopped,
@@ -143,7 +143,7 @@ func closed(what string) error {
 	}
 }
 
-// withContext adds the context's error to err where the context has ended the call, so that
+// withContext adds the context's error to err if the context has ended the call, so that
 // errors.Is(err, context.Canceled) and the like hold.
 func withContext(ctx context.Context, err error) error {
 	var failure *Error
@@ -153,7 +153,7 @@ func withContext(ctx context.Context, err error) error {
 	switch failure.Status {
 	case ErrCancelled:
 	case ErrTimeout:
-		// Both sides know the context's deadline, and may meet it before the context does.
+		// Both sides know the context's deadline, and may reach it before the context has ended.
 		deadline, ok := ctx.Deadline()
 		if !ok || time.Now().Before(deadline) {
 			return err // another limit
@@ -171,8 +171,8 @@ func withContext(ctx context.Context, err error) error {
 	return contextEnded(ctx, "the stream")
 }
 
-// contextEnded is the error of what ended with its context. A deadline that passed is ErrTimeout, and
-// ErrCancelled as every context that ended.
+// contextEnded is the error of a call that its context has ended. A deadline that passed is both ErrTimeout and
+// ErrCancelled; every other end is ErrCancelled.
 func contextEnded(ctx context.Context, what string) error {
 	cause := context.Cause(ctx)
 	text := "the context ended " + what + ": " + ctx.Err().Error()

@@ -131,7 +131,7 @@ func ExampleArena() {
 	// Output: [0.5 1.5]
 }
 
-// The context ends the stream, wherever it is by then.
+// The context ends the stream at any moment.
 func ExampleGet_cancel() {
 	server, err := dipc.NewServer()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 )
 
-// ExchangeOption changes how tables are exchanged: a [CallOption], a [BodyOption] for the table from here,
-// or an [AnswerOption] for the one from there.
+// ExchangeOption changes how tables are exchanged: a [CallOption], a [BodyOption] for the client's table, or an
+// [AnswerOption] for the server's.
 type ExchangeOption interface{ setExchange(*exchangeRequest) error }
 
 // exchangeRequest is a put, and how its answer is read.
@@ -46,8 +46,8 @@ func (r *exchangeRequest) free() {
 	r.answer.free()
 }
 
-// Exchange sends a table to the server at uri and gets one from there, on one connection at once, with a
-// client that the program shares. It returns once the server has accepted, or with the reason why not.
+// Exchange sends a table to the server at uri and gets one from it at the same time, on one connection, with a client
+// that the program shares. It returns once the server has accepted, or with the reason why not.
 //
 // The writer and the reader may be used by two goroutines, and either table may end first.
 // [Writer.Finish] waits until the server's program has ended its table too: the reader must be read
@@ -109,7 +109,7 @@ func (c *Client) Exchange(
 		w.Close()
 		return nil, nil, err
 	}
-	// The writer's token would end both tables. This one is of the reader alone.
+	// The writer's token would end both tables. This one ends only the reader's waits.
 	ended, ready := new(atomic.Bool), answers.ready
 	blocked := new(atomic.Bool)
 	answers.blocked = blocked

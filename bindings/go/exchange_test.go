@@ -13,7 +13,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// answerer opens the answers of the descriptors: twice each batch, all after the last, or an error.
+// answerer opens the answer that each descriptor names: each batch twice, all batches after the last one, or an error.
 func answerer(ctx context.Context, descriptor string, source *dipc.Source) (array.RecordReader, error) {
 	if descriptor == "refuse" {
 		return nil, fmt.Errorf("not this one: %w", dipc.ErrPermission)
@@ -67,7 +67,7 @@ func exchange(t *testing.T, ctx context.Context, uri, descriptor string) (*dipc.
 	return w, r
 }
 
-// Two goroutines write and read: each batch comes once, twice, or behind the end of the client's table.
+// Two goroutines write and read: each batch comes once, twice, or after the end of the client's table.
 func TestTablesAreExchanged(t *testing.T) {
 	server, uri := newServer(t)
 	if err := server.SetHandler(&dipc.Handler{Exchange: answerer}); err != nil {
@@ -99,7 +99,7 @@ func TestTablesAreExchanged(t *testing.T) {
 	}
 }
 
-// Refusals, and an error or an end of either side before its time, end both tables.
+// A refusal ends both tables, and so does an error or an early end on either side.
 func TestExchangesFail(t *testing.T) {
 	server, uri := newServer(t)
 	_, _, err := dipc.Exchange(testContext(t), uri, "any", numbersSchema)

@@ -12,8 +12,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// exportBatch fills out with the buffers of batch, where they lie, and its custom metadata, and
-// retains batch until out is released. Then released is called, unless it is nil.
+// exportBatch fills out with the buffers of batch, without a copy, and its custom metadata, and retains batch until out
+// is released. Then released is called, unless it is nil.
 //
 // The exporter of cdata is not used for arrays: it puts pointers to the Go heap into C memory without
 // pinning what they point to, which cgo forbids, and it gives a sliced struct its offset twice (faults 1
@@ -22,7 +22,7 @@ func exportBatch(batch arrow.RecordBatch, out *C.struct_ArrowDeviceArray, releas
 	need := blockSize{arrays: 1}
 	columns := batch.Columns()
 	need.children += len(columns)
-	need.buffers++ // the validity of the rows, of which there is none
+	need.buffers++ // rows of a batch have no validity
 	for _, column := range columns {
 		need.add(column.Data())
 	}
@@ -33,7 +33,7 @@ func exportBatch(batch arrow.RecordBatch, out *C.struct_ArrowDeviceArray, releas
 	}
 	finished := false
 	defer func() {
-		// A panic on the way is somebody else's to report; nothing may stay pinned.
+		// The caller reports a panic; here nothing may stay pinned.
 		if !finished {
 			w.hold.pins.Unpin()
 			C.dipcgo_block_free(&w.block)
@@ -75,7 +75,7 @@ func annotate(batch arrow.RecordBatch, out *C.struct_ArrowDeviceArray) error {
 	return err
 }
 
-// held keeps what an exported batch points to, in its place.
+// held keeps what an exported batch points to from being moved or collected.
 type held struct {
 	batch    arrow.RecordBatch
 	pins     runtime.Pinner
@@ -152,8 +152,8 @@ func (w *writer) setBuffers(array *C.struct_ArrowArray, buffers []unsafe.Pointer
 	}
 }
 
-// write describes data. The data of arrow-go has the layout of the C data interface: the offset of an
-// array goes for its children too, which are not sliced.
+// write describes data. The data of arrow-go has the layout of the C data interface: the offset of an array applies to
+// its children too, which are not sliced.
 func (w *writer) write(data arrow.ArrayData) *C.struct_ArrowArray {
 	array := w.array()
 	array.length = C.int64_t(data.Len())

@@ -8,9 +8,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 )
 
-// The C data interface has extension types as their storage and metadata that names them. cdata forgets
-// the storage's dictionary when it exports, and makes no extension types when it imports (faults 4 and
-// 5 of upstream_test.go), so it is given schemas and batches of storage types alone.
+// The C data interface has extension types as their storage and metadata that names them. cdata forgets the storage's
+// dictionary when it exports, and makes no extension types when it imports (faults 4 and 5 of upstream_test.go), so
+// cdata only gets schemas and batches of storage types.
 
 // storageType is the type that values of an extension type are stored as; others are their own.
 func storageType(dataType arrow.DataType) arrow.DataType {
@@ -51,8 +51,8 @@ func named(metadata arrow.Metadata, extension arrow.ExtensionType) arrow.Metadat
 	return arrow.NewMetadata(keys, values)
 }
 
-// extensionField is the field with the extension types that the program has registered, where
-// metadata names them. What their type does not take stays storage and metadata.
+// extensionField is the field with the extension types that the program has registered, if metadata names them. A field
+// that its extension type does not accept stays storage and metadata.
 func extensionField(field arrow.Field) arrow.Field {
 	field.Type = mapFields(field.Type, extensionField)
 	name, ok := field.Metadata.GetValue(ipc.ExtensionTypeKeyName)
@@ -79,7 +79,7 @@ func extensionField(field arrow.Field) arrow.Field {
 	return field
 }
 
-// mapSchema is the schema with change done to its fields; the very same one where that changes
+// mapSchema is the schema with change done to its fields; the very same one if that changes
 // nothing.
 func mapSchema(schema *arrow.Schema, change func(arrow.Field) arrow.Field) *arrow.Schema {
 	fields := mapAll(schema.Fields(), change)

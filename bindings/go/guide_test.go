@@ -115,7 +115,7 @@ func buildExample(t *testing.T, name string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Its own module, with the versions that are here already.
+		// The example's own module, with the versions that this module uses.
 		content = bytes.Replace(content, []byte("module "+modulePath+"\n"), []byte("module example\n"), 1)
 		if err := os.WriteFile(filepath.Join(module, to), content, 0o600); err != nil {
 			t.Fatal(err)

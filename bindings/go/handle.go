@@ -2,8 +2,8 @@ package dipc
 
 import "sync"
 
-// handle holds a C object and frees it once: when it is closed and no call uses it any more. C
-// forbids freeing an object under a call, and goroutines cannot be kept from trying.
+// handle holds a C object and frees it once: when it is closed and no call uses it any more. C forbids freeing an
+// object that a call uses, and nothing else keeps goroutines from doing so.
 type handle[P any] struct {
 	what string
 	free func(P)
@@ -44,8 +44,8 @@ func (h *handle[P]) done() {
 	}
 }
 
-// close lets no further use begin, and calls end, if there is one, so that those under way may
-// return. It reports whether the handle was open.
+// close lets no further use begin, and calls the function end, if it is set, so that running calls return. It reports
+// whether the handle was open.
 func (h *handle[P]) close(end func(P)) bool {
 	if h == nil {
 		return false

@@ -11,9 +11,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 )
 
-// Handler answers for every ticket that a server has nothing of its own for: queries, commands, keys
-// of partitions. What it has no function for is refused with [ErrUnsupported]. The functions are
-// called as a [Provider] is, with the same kind of context, and fail as one.
+// Handler answers for every ticket that the server itself does not serve: queries, commands, keys of partitions. A
+// request without a function here is refused with [ErrUnsupported]. The functions are called like a [Provider], with
+// the same kind of context, and fail in the same way.
 type Handler struct {
 	// Get opens the table of a ticket.
 	Get Provider
@@ -21,19 +21,18 @@ type Handler struct {
 	// reads it to its end, or returns an error, which refuses the table or fails it. nil says that the
 	// program has taken the whole table.
 	Put func(ctx context.Context, descriptor string, source *Source) error
-	// Exchange takes the table that a client sends as Put does, and opens the one that the client gets
-	// meanwhile. Its reader may read the client's table, which must be at its end when that of the reader
-	// is reached.
+	// Exchange takes the table that a client sends as Put does, and opens the table that the client gets meanwhile. That
+	// table's reader may read the client's table, and must have read it to its end before it ends itself.
 	Exchange func(ctx context.Context, descriptor string, source *Source) (array.RecordReader, error)
 	// Describe says what a ticket stands for.
 	Describe func(ctx context.Context, ticket string) (*Description, error)
-	// List gives the tickets that begin with prefix. A server that has such tickets of its own gives
-	// those, and does not ask.
+	// List gives the tickets that begin with prefix. If the server itself has such tickets, it gives those and does not
+	// call List.
 	List func(ctx context.Context, prefix string) ([]Endpoint, error)
 }
 
-// SetHandler serves all tickets that are not served by themselves by handler, in place of the one
-// before, whose streams go on. nil: such tickets are not found.
+// SetHandler lets handler serve all tickets that have no provider or table of their own. It replaces an earlier
+// handler, whose streams go on. nil: such tickets are not found.
 func (s *Server) SetHandler(handler *Handler, options ...ServeOption) error {
 	var kept cgo.Handle
 	if handler != nil {

@@ -18,7 +18,7 @@ type Headers map[string][]string
 // Add adds a value to those of the key.
 func (h Headers) Add(key, value string) { h[key] = append(h[key], value) }
 
-// Get gives the first value of the key; "" where there is none.
+// Get gives the first value of the key; "" if there is none.
 func (h Headers) Get(key string) string {
 	if values := h[key]; len(values) > 0 {
 		return values[0]
@@ -58,7 +58,7 @@ func addHeader(object *C.dipc_headers, key string, values []string) error {
 	return nil
 }
 
-// readHeaders reads the headers that get gives; nil where there are none.
+// readHeaders reads the headers that get gives; nil if there are none.
 func readHeaders(get func(out **C.dipc_headers, failure **C.dipc_error) C.dipc_status) (Headers, error) {
 	var object *C.dipc_headers
 	var failure *C.dipc_error

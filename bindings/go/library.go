@@ -13,7 +13,7 @@ import (
 // What the package was compiled with, as dipc_version() counts.
 const headerVersion = C.DIPC_VERSION_MAJOR*1_000_000 + C.DIPC_VERSION_MINOR*1_000 + C.DIPC_VERSION_PATCH
 
-// libraryError says why the library that was loaded cannot be used; nil where it can. Everything
+// libraryError says why the library that was loaded cannot be used; nil if it can. Everything
 // that makes a handle returns it, so that a program can report it in its own way.
 var libraryError error
 
@@ -51,7 +51,7 @@ func Version() string {
 	return C.GoString(C.dipc_version_string())
 }
 
-// TransportAvailable returns nil where URIs of scheme ("shm") work on this machine, and otherwise an
+// TransportAvailable returns nil if URIs of scheme ("shm") work on this machine, and otherwise an
 // error, [ErrUnsupported], that says what is missing and how to get it.
 func TransportAvailable(scheme string) error {
 	if libraryError != nil {

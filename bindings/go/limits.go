@@ -5,9 +5,9 @@ import "C"
 
 import "time"
 
-// WithMaxConnections sets how many connections the server keeps; one more client is refused with
-// [ErrBusy]. Default: as many as take half of the files that the process may open. One over shm takes
-// two, one over tcp one for each socket.
+// WithMaxConnections sets how many connections the server keeps; one more client is refused with [ErrBusy]. Default: as
+// many as take half of the files that the process may open. A connection over shm takes two files, one over tcp a file
+// for each socket.
 func WithMaxConnections(connections int) ServerOption {
 	return atLeastOne("connection", connections, func(o *C.dipc_server_options, n C.size_t, failure **C.dipc_error) C.dipc_status {
 		return C.dipc_server_options_set_max_connections(o, n, failure)
@@ -30,16 +30,16 @@ func WithMaxStreamsPerPeer(streams int) ServerOption {
 	})
 }
 
-// WithMaxStreamsPerConnection sets how many streams one connection may carry at once, of clients that
-// have many on one. Default: as [WithMaxStreams]. With 1, each stream has a connection.
+// WithMaxStreamsPerConnection sets how many streams one connection may carry at once, for clients that share
+// connections. Default: as [WithMaxStreams]. With 1, each stream has a connection.
 func WithMaxStreamsPerConnection(streams int) ServerOption {
 	return atLeastOne("stream", streams, func(o *C.dipc_server_options, n C.size_t, failure **C.dipc_error) C.dipc_status {
 		return C.dipc_server_options_set_max_streams_per_connection(o, n, failure)
 	})
 }
 
-// WithMaxRequestBytes sets how much memory requests of more than 64 KiB may take together before they
-// have come whole. A client whose request does not fit is disconnected. Default 64 MiB.
+// WithMaxRequestBytes sets how much memory requests of more than 64 KiB may take together while they have come only in
+// part. A client whose request does not fit is disconnected. Default 64 MiB.
 func WithMaxRequestBytes(bytes uint64) ServerOption {
 	return serverOption(func(o *C.dipc_server_options) error {
 		var failure *C.dipc_error
@@ -50,8 +50,8 @@ func WithMaxRequestBytes(bytes uint64) ServerOption {
 // Forever is a time limit that never ends, for the options below.
 const Forever time.Duration = 1<<63 - 1
 
-// WithCreditTimeout sets how long a stream may wait for its client to take batches while other clients
-// find no place for theirs; then it fails with [ErrTimeout]. Default 30 s.
+// WithCreditTimeout sets how long a stream may wait for its client to take batches while the server has no place for
+// other clients; then the stream fails with [ErrTimeout]. Default 30 s.
 func WithCreditTimeout(timeout time.Duration) ServerOption {
 	return limit("time for a client to take batches", timeout, func(o *C.dipc_server_options, ns C.uint64_t, failure **C.dipc_error) C.dipc_status {
 		return C.dipc_server_options_set_credit_timeout_ns(o, ns, failure)

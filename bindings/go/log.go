@@ -11,14 +11,14 @@ import (
 	"sync/atomic"
 )
 
-// LevelTrace is the level of what the library says about every message; the others are slog's.
+// LevelTrace is the level of events about single messages; the other levels are slog's.
 const LevelTrace = slog.LevelDebug - 4
 
 // logger is what SetLogger was given last.
 var logger atomic.Pointer[slog.Logger]
 
-// SetLogger sends what the library has to say, from level up, to to, on a thread of the log's own.
-// The library says nothing until this is called; nil stops the log.
+// SetLogger sends the library's log events of at least this level to the logger to, on a thread of the log. The library
+// logs nothing until this is called; nil stops the log.
 func SetLogger(to *slog.Logger, level slog.Level) error {
 	if libraryError != nil {
 		return libraryError
@@ -69,13 +69,13 @@ func goLevel(level C.int32_t) slog.Level {
 
 //export dipcgoLog
 func dipcgoLog(handle C.uintptr_t, level C.int32_t, target, text *C.char) {
-	// A log that panics has nobody to tell.
+	// Nobody can be told of a logger that panics.
 	defer func() { _ = recover() }()
 	to := cgo.Handle(handle).Value().(*slog.Logger)
 	to.Log(context.Background(), goLevel(level), C.GoString(text), "target", C.GoString(target))
 }
 
-// shield keeps a panic of the program's code from ending the process where a callback of the library
+// shield keeps a panic of the program's code from ending the process if a callback of the library
 // cannot report it; the logger is told.
 func shield(doing string) {
 	reason := recover()

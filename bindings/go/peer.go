@@ -8,25 +8,24 @@ import (
 	"strings"
 )
 
-// Peer is the client that asked for a stream. The zero value is nobody that is known.
+// Peer is the client that asked for a stream. The zero value stands for an unknown client.
 type Peer struct {
 	// Text describes the client for logs, as "pid 4711, uid 1000".
 	Text string
 	// Transport is the one by which the client came: "shm", "tls", "tcp" or "ucx".
 	Transport string
-	// Process is the client's process; nil over a network, which does not tell.
+	// Process is the client's process; nil over a network, which does not name processes.
 	Process *Process
-	// Address is the client's, as "10.0.0.7:40112"; "" over shm. A port says nothing of the user
-	// behind it.
+	// Address is the client's, as "10.0.0.7:40112"; "" over shm. A port does not show which user the client is.
 	Address string
-	// Certificate is what the client has shown over tls; nil where it has shown none.
+	// Certificate is what the client has shown over tls; nil if it has shown none.
 	Certificate *Certificate
 }
 
-// Certificate says who a client is. An authority of the server's has signed it.
+// Certificate says who a client is. It is signed by an authority that the server trusts.
 type Certificate struct {
 	Subject     string   // "CN=alice, O=Example"
-	Names       []string // each behind its kind: "DNS:a.example", "IP:10.0.0.7", "URI:spiffe://example/a"
+	Names       []string // each after its kind: "DNS:a.example", "IP:10.0.0.7", "URI:spiffe://example/a"
 	Fingerprint string   // SHA-256, in lower-case hexadecimal digits
 }
 

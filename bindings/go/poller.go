@@ -37,7 +37,7 @@ func watch(fd C.int) (*watched, error) {
 
 // wait returns once the descriptor may be readable, or at the time of endAt. One goroutine at a time.
 func (w *watched) wait() error {
-	// The runtime tells of changes alone, so the first look is at what is there already.
+	// The runtime reports only changes, so the first look is at what is there already.
 	woken := false
 	err := w.conn.Read(func(uintptr) bool {
 		looked := woken
@@ -50,7 +50,7 @@ func (w *watched) wait() error {
 	return nil
 }
 
-// waitUntil is wait until ctx ends at the latest, and then fails with its error.
+// waitUntil is wait, but when ctx ends it fails with the error of ctx.
 func (w *watched) waitUntil(ctx context.Context) error {
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -68,9 +68,9 @@ func (w *watched) waitUntil(ctx context.Context) error {
 
 func (w *watched) isReadable() bool { return bool(C.dipcgo_fd_readable(w.fd)) }
 
-// endAt ends waits at a time; never where it is zero.
+// endAt ends waits at a time; a zero time never ends them.
 func (w *watched) endAt(at time.Time) {
-	// It fails where the runtime does not watch, and then wait does so too.
+	// It fails if the runtime does not watch the descriptor. Then wait fails too, so the error can be ignored here.
 	_ = w.file.SetReadDeadline(at)
 }
 
@@ -107,9 +107,9 @@ func newReadiness(fd func(fd *C.int, failure **C.dipc_error) C.dipc_status) *rea
 // errWayGiven says that a goroutine in tryLast has let another one go first.
 var errWayGiven = errors.New("another call goes first")
 
-// try makes the call, and makes it again whenever the descriptor is readable, until it gives something
-// or ctx ends. Of several goroutines one does so at a time: what one call finds the descriptor tells no
-// other.
+// try makes the call, and makes it again whenever the descriptor is readable, until it gives something or ctx ends.
+// Only one goroutine at a time does this: after its call the descriptor no longer tells the others of what the call has
+// found.
 func (r *readiness) try(ctx context.Context, call func(failure **C.dipc_error) C.dipc_status) error {
 	r.mu.Lock()
 	r.ahead++
@@ -125,7 +125,7 @@ func (r *readiness) try(ctx context.Context, call func(failure **C.dipc_error) C
 	return r.repeat(ctx, call, r.wait)
 }
 
-// tryLast is try for a call that may wait for long: goroutines in try need not wait for it.
+// tryLast is try for a call that may wait for long: it lets goroutines that call try go first.
 func (r *readiness) tryLast(ctx context.Context, call func(failure **C.dipc_error) C.dipc_status) error {
 	for {
 		if err := r.repeat(ctx, call, r.waitLast); err != errWayGiven {

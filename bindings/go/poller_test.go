@@ -108,8 +108,8 @@ func threads(t *testing.T) int {
 	return len(tasks)
 }
 
-// nextOfAll has each reader wait for its next batch in a goroutine of its own, and gives what Next
-// returns once all of them sleep.
+// nextOfAll lets each reader wait for its next batch in its own goroutine, and returns once all of them sleep. The
+// channel gives what each Next returns.
 func nextOfAll(t *testing.T, readers []*dipc.Reader) <-chan bool {
 	t.Helper()
 	before := sleepers()
@@ -154,7 +154,7 @@ func TestWaitingReadersHaveNoThreads(t *testing.T) {
 	}
 }
 
-// A reader that sleeps hears of the end of its context, of its release, and of its server's death.
+// A reader that sleeps wakes when its context ends, when it is released, and when its server dies.
 func TestSleepingReadersAreWoken(t *testing.T) {
 	server, input, uris := startGated(t)
 	defer input.Close()

@@ -19,7 +19,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 )
 
-// TestMain runs the tests, or, as a child of one of them, what it is told.
+// TestMain runs the tests. In a child process of a test it runs what that test asks for.
 func TestMain(m *testing.M) {
 	switch os.Getenv("DIPC_TEST_CHILD") {
 	case "":
@@ -159,7 +159,7 @@ const char *dipc_version_string(void) { return "9.8.7"; }
 	}
 }
 
-// A program that does not find the library says so by the library's name before it begins.
+// A program that does not find the library fails before it begins, and names the library.
 func TestLibraryIsNotFound(t *testing.T) {
 	command := child(t, "version", "LD_LIBRARY_PATH=/nowhere")
 	command.Stderr = nil
@@ -186,8 +186,7 @@ func TestVersionAndTransports(t *testing.T) {
 	}
 }
 
-// What the library has to say goes to the program's logger, and stops when it is told so; a logger
-// that panics hurts nobody.
+// The library's log events go to the program's logger until the log is stopped; a logger that panics does no harm.
 func TestLog(t *testing.T) {
 	records := make(chan slog.Record, 10_000)
 	if err := dipc.SetLogger(slog.New(capture{records}), dipc.LevelTrace); err != nil {

@@ -20,16 +20,15 @@ import (
 // Provider opens the table that a client asks for. It is called once for each stream, on a thread of
 // the library's that then also reads the table, so it may block; several run at the same time.
 //
-// The server takes the reader over and releases it. ctx ends when the client has gone or has
-// cancelled, at the client's deadline, and when the stream is over; [RequestHeaders], [AddHeaders] and
-// [RequestPeer] take it. An error, also one of the reader's, becomes the error of the client's stream:
-// its text, behind "the server: ", its status where it carries one ([ErrNotFound] and the like), and
-// otherwise [ErrProvider]. So does a panic.
+// The server takes the reader over and releases it. ctx ends when the client has gone or has cancelled, at the client's
+// deadline, and when the stream is over; [RequestHeaders], [AddHeaders] and [RequestPeer] take it. An error, also one
+// of the reader's, becomes the error of the client's stream, with its text after "the server: ". The status is that of
+// the error ([ErrNotFound] and the like), or [ErrProvider] if it has none. A panic becomes such an error too.
 type Provider func(ctx context.Context, ticket string) (array.RecordReader, error)
 
 // service answers the requests that the library passes on.
 type service interface {
-	// answer fills out, and makes p the stream's producer where Go gives its batches.
+	// answer fills out. If Go gives the batches, p becomes the stream's producer.
 	answer(p *producer, out *C.struct_ArrowDeviceArrayStream) error
 }
 
@@ -51,7 +50,7 @@ type producer struct {
 	drop    func() // ends the use of an exchange's source; nil elsewhere
 }
 
-// What a callback returns when it failed; the words are given by dipc_request_fail().
+// What a callback returns when it has failed; dipc_request_fail() gives the text.
 const failed = C.EIO
 
 //export dipcgoProvide
@@ -192,7 +191,7 @@ func tellFailure(request *C.dipc_request, err error) {
 	tell(request, statusOf(err), textOf(err))
 }
 
-// textOf is what the other side is told about an error.
+// textOf is the text of an error for the other side.
 func textOf(err error) string {
 	var failure *Error
 	if errors.As(err, &failure) && err == error(failure) { // only the bare error has the prefix
@@ -207,14 +206,14 @@ func tell(request *C.dipc_request, status Status, text string) {
 	C.dipc_request_fail(request, C.int32_t(status), words, nil)
 }
 
-// cWords copies words for people, to be freed by C.free. They must be UTF-8, and C would cut them off at
-// a NUL.
+// cWords copies a text for people, to be freed by C.free. The copy is made valid UTF-8 without NULs, because C would
+// cut it off there.
 func cWords(text string) *C.char {
 	return C.CString(strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD"))
 }
 
-// sameColumns refuses a batch whose columns are not those that the other side was told: their values are
-// read by that schema.
+// sameColumns refuses a batch whose columns differ from the schema that the other side has: it would read their values
+// by that schema.
 func sameColumns(told, given *arrow.Schema) error {
 	if told == given || told.Equal(given) {
 		return nil

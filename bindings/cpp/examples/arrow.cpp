@@ -22,9 +22,10 @@ int main(int argc, char** argv) {
   try {
     auto pool = dipc::ArenaPool::make(dipc::Arena::make().value());
     auto server = dipc::Server::make().value();
-    // Published once, and fetched any number of times without a copy, for it lies in an arena.
+    // The table is published once, and can be fetched any number of times without a copy, because
+    // it lies in an arena.
     server.publish("numbers", make_table(pool.get())).value();
-    // Made anew for each client. What goes wrong in here is what the client is told.
+    // The table is made anew for each client. An error in here is the client's error.
     server.serve("made", [](dipc::RequestRef) { return make_table(arrow::default_memory_pool()); })
         .value();
     const std::string uri = server.listen(argv[1]).value();

@@ -14,7 +14,7 @@
 
 constexpr int streams = 100;
 
-// A coroutine that nobody waits for. What it throws comes out of Loop::run().
+// A coroutine that nobody waits for. Loop::run() throws its exceptions.
 struct Task {
   struct promise_type {
     Task get_return_object() noexcept { return {}; }
@@ -25,7 +25,7 @@ struct Task {
   };
 };
 
-// Resumes coroutines when what they wait for is there. Any event loop can do this.
+// Resumes coroutines when the event that they wait for has come. Any event loop can do this.
 class Loop {
  public:
   void wait_readable(int fd, std::coroutine_handle<> coroutine) {

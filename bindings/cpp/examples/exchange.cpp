@@ -18,7 +18,8 @@ static std::vector<std::int64_t> read(const dipc::Schema& schema, const dipc::De
   return {column.values().begin(), column.values().end()};
 }
 
-// Gives the answer: each of its batches is made of one of the client's when the client has room.
+// Gives the answer: each of its batches is made from one of the client's batches when the client
+// has room.
 static dipc::Result<dipc::Stream> large(dipc::RequestRef request) {
   if (request.verb() != dipc::Verb::exchange) {
     return dipc::Error(dipc::Status::unsupported, "this server exchanges tables only");

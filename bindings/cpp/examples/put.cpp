@@ -9,7 +9,7 @@
 
 using Prices = std::vector<double, dipc::ArenaAllocator<double>>;
 
-// Takes a table of prices. What it throws, or an Error, refuses the table or fails it.
+// Takes a table of prices. An exception or an Error refuses the table or fails it.
 static dipc::Result<dipc::Stream> take(dipc::RequestRef request) {
   if (request.verb() != dipc::Verb::put) {
     return dipc::Error(dipc::Status::unsupported, "this server takes tables only");

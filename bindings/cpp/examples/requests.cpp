@@ -17,7 +17,7 @@ static dipc::Columns numbers(std::size_t count) {
   return columns;
 }
 
-// Answers every ticket that is a number. What it throws is what the client is told.
+// Answers every ticket that is a number. An exception is the client's error.
 static dipc::Result<dipc::Stream> answer(dipc::RequestRef request) {
   const auto count = std::stoul(request.ticket().value());
   switch (request.verb()) {
@@ -27,7 +27,7 @@ static dipc::Result<dipc::Stream> answer(dipc::RequestRef request) {
       auto table = numbers(count);
       auto schema = table.schema();
       auto batch = std::move(table).batch().value();
-      // The second call finds the batch moved from: nothing, which ends the stream.
+      // The second call finds that the batch was moved, and returns nothing, which ends the stream.
       return dipc::generate(std::move(schema),
                             [batch = std::move(batch)]() mutable { return std::move(batch); });
     }

@@ -71,7 +71,8 @@ inline std::vector<dipc::DeviceArray> plain_batches(std::int64_t count, std::int
   return batches;
 }
 
-/// A stream of somebody else's: plain structs and callbacks. Batch `fail_at` fails; -1: none.
+/// A stream of another library: plain structs and callbacks. Batch `fail_at` fails; -1: no batch
+/// fails.
 inline dipc::Stream plain_stream(std::int64_t batches, std::int64_t rows,
                                  std::int64_t fail_at = -1) {
   dipc::Stream stream;
@@ -91,7 +92,7 @@ inline dipc::Result<std::int64_t> count_rows(dipc::Stream& stream) {
   }
 }
 
-/// A test that leaves no struct of the C tables behind.
+/// A test that checks that all structs of the C tables were released.
 class Tables : public ::testing::Test {
  protected:
   void TearDown() override { table_wait_live(0); }

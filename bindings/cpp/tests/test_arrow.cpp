@@ -21,7 +21,7 @@ struct File {
   arrow::RecordBatchVector batches;
 };
 
-/// A stream file; NotImplemented and the like where this Arrow cannot read it.
+/// A stream file; NotImplemented and the like if this Arrow cannot read it.
 arrow::Result<File> read(const std::filesystem::path& path) {
   ARROW_ASSIGN_OR_RAISE(auto file, arrow::io::ReadableFile::Open(path.string()));
   ARROW_ASSIGN_OR_RAISE(auto reader, arrow::ipc::RecordBatchStreamReader::Open(file));
@@ -30,7 +30,7 @@ arrow::Result<File> read(const std::filesystem::path& path) {
   return all;
 }
 
-/// The files of tests/vectors and, where DIPC_GOLDEN names them, of Arrow's own.
+/// The files of tests/vectors and, if DIPC_GOLDEN names them, of Arrow's own.
 std::vector<std::filesystem::path> files() {
   std::vector<std::filesystem::path> all;
   std::vector<std::filesystem::path> folders = {DIPC_VECTORS};
@@ -249,7 +249,7 @@ TEST(Arrow, FailuresKeepTheirStatus) {
     const auto error = dipc::error_of(failed.status());
     ASSERT_TRUE(error.has_value());
     EXPECT_EQ(error->status(), dipc::Status::provider);
-    // Served on, it keeps what it was.
+    // A failure that is served on keeps its status and text.
     EXPECT_EQ(dipc::from_arrow(failed.status()).text(), error->text());
   }
   pair.server.serve("refused", [](dipc::RequestRef) -> arrow::Result<std::shared_ptr<arrow::Table>> {
@@ -264,7 +264,7 @@ TEST(Arrow, FailuresKeepTheirStatus) {
   EXPECT_TRUE(dipc::to_arrow({dipc::Status::not_found, "x"}).IsKeyError());
 }
 
-// Promise: closing a reader cancels its stream; what it gave lives on.
+// Promise: closing a reader cancels its stream; batches that it gave live on.
 TEST(Arrow, ClosedReadersSaySo) {
   const Pair pair;
   auto batch = small_batch();

@@ -16,7 +16,7 @@ namespace {
 
 using support::Pair;
 
-/// Arrow's handler, and a word of its release.
+/// Arrow's handler, which tells of its release.
 struct Handler {
   explicit Handler(std::uint64_t queue)
       : reader(arrow::CreateAsyncDeviceStreamHandler(&raw, arrow::internal::GetCpuThreadPool(),
@@ -79,7 +79,7 @@ TEST(Async, ArrowReadsTables) {
 }
 
 // Promise: failures reach it, before the schema and after it. At a failure Arrow's handler drops
-// the tasks that it has, without extracting them; so here none comes before.
+// the tasks that it has, without extracting them; so here no batch comes before the failure.
 TEST(Async, ArrowHearsOfFailures) {
   const Pair pair;
   Handler unknown(5);
@@ -106,7 +106,7 @@ class Answer {
   ArrowAsyncDeviceStreamHandler raw_ = {};
 
  public:
-  /// Brings so many batches of ten rows, and then the end or a failure.
+  /// Gives this number of batches of ten rows, and then the end or a failure.
   Answer(const dipc::Server& server, std::int64_t batches, arrow::Status end = arrow::Status::OK())
       : thread_([this, &server, batches, end] { answer(server, batches, end); }) {}
   ~Answer() { thread_.join(); }
@@ -188,7 +188,7 @@ TEST(Async, ArrowAnswers) {
   EXPECT_TRUE(answer.status().ok());
 }
 
-// Promise: the client hears of a failure behind the batches, and before the first one.
+// Promise: the client learns of a failure after the batches, and of one before the first batch.
 TEST(Async, ArrowFails) {
   const Pulled pair;
   for (const std::int64_t batches : {0, 7}) {

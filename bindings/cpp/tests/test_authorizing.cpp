@@ -81,7 +81,7 @@ TEST_P(Authorizing, HandlersSeeThePrincipal) {
   EXPECT_EQ(rows("who").value(), 1);
 }
 
-// Promise: what is returned and what is thrown refuses, with its status and text.
+// Promise: an error that is returned or thrown refuses, with its status and text.
 TEST_P(Authorizing, RefusalsHaveStatusAndText) {
   for (int i = 0; i < 2; i++) {
     refused("secret", dipc::Status::not_found, "not for you");

@@ -75,7 +75,8 @@ class PollLoop {
   /// Waits once, and resumes what is ready.
   void step() {
     ASSERT_GT(poll(polled_.data(), polled_.size(), 60'000), 0);
-    // What is resumed may wait again, or destroy others that wait: look by handle.
+    // A coroutine that is resumed may wait again, or destroy others that wait. So the loop looks
+    // them up by handle.
     std::vector<std::coroutine_handle<>> ready;
     for (std::size_t i = 0; i < polled_.size(); i++) {
       if (polled_[i].revents != 0) ready.push_back(waiting_[i]);
@@ -155,7 +156,7 @@ TEST_F(Tables, OneThreadServesAndReadsManyStreams) {
   EXPECT_TRUE(pair.server.drain_releases().ok());
 }
 
-// Promise: what fails is the Result of co_await, with the library's status and text.
+// Promise: the Result of co_await has the failure, with the library's status and text.
 TEST_F(Tables, FailuresAreAwaited) {
   const Pair pair;
   pair.server.serve("fails", [](dipc::RequestRef) { return support::plain_stream(5, 10, 3); })
@@ -171,7 +172,7 @@ TEST_F(Tables, FailuresAreAwaited) {
   loop.run();
   EXPECT_EQ(failure->status(), dipc::Status::provider);
   EXPECT_EQ(rows, 30);
-  // Nothing waits where there is no descriptor: the error of fd() or of the call comes at once.
+  // Nothing waits if there is no descriptor: the error of fd() or of the call comes at once.
   auto theirs = support::plain_stream(1, 10);
   dipc::Status status = dipc::Status::ok;
   const Task other = [](PollLoop& at, dipc::Stream& stream, dipc::Status& out) -> Task {
@@ -199,7 +200,7 @@ TEST_F(Tables, ADestroyedCoroutineEndsItsRequest) {
   std::optional<Task> late(read(loop, pair, "late", rows, failure));
   std::optional<dipc::Request> request;
   do {
-    // The early one may come out before, or not at all.
+    // The early batch may come before, or not at all.
     request = pair.server.next_request(60s).value();
     ASSERT_TRUE(request.has_value());
   } while (request->ticket().value() != "late");
@@ -243,7 +244,7 @@ TEST_F(Tables, ACallbackIsALoop) {
   EXPECT_FALSE(waiting);
 
   const Task task = next(loop, pair.server, ticket);
-  // Readable without a result: it waits again.
+  // The descriptor was readable without a result, so the coroutine waits again.
   std::exchange(waiting, nullptr).resume();
   ASSERT_TRUE(waiting);
   EXPECT_FALSE(task.is_done());

@@ -131,7 +131,8 @@ dipc::Result<T> wait_for(const dipc::Pending<T>& pending) {
   return **std::move(found);
 }
 
-// Promise: two threads send and read at once; a server answers once, twice, or behind the end.
+// Promise: two threads send and read at once; a server answers each batch once or twice, or all of
+// them after the end.
 TEST_P(Exchanging, TwoThreadsExchange) {
   for (const auto& [name, times] : {std::pair("once", 1), std::pair("twice", 2), {"late", 1}}) {
     auto both = open(name);
@@ -241,8 +242,8 @@ TEST_P(Exchanging, EachDescriptorTellsOfItsTable) {
   EXPECT_EQ(read, batches * rows);
 }
 
-// Promise: a failure of a request comes as of the call with the wait, at every attempt; a token and
-// the end of the object end a request.
+// Promise: a failed request gives the same error as the call that waits, at every attempt; a token
+// ends a request, and so does the end of its object.
 TEST_P(Exchanging, RequestsFailAndEnd) {
   const auto missing = client_.start_get(uri(), "nothing").value();
   EXPECT_EQ(wait_for(missing).status(), dipc::Status::not_found);

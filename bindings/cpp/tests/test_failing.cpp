@@ -30,7 +30,7 @@ TEST_F(Tables, WhatIsNotThere) {
             dipc::Status::address_in_use);
 }
 
-// Promise: a NUL inside a URI is refused, where C would cut it off.
+// Promise: a NUL inside a URI is refused, because C would cut the text off there.
 TEST_F(Tables, NulsAreNotCutOff) {
   const Pair pair;
   const std::string cut = pair.uri + std::string("\0more", 5);
@@ -112,7 +112,7 @@ TEST_F(Tables, ExceptionsOfProvidersReachTheClient) {
   });
   EXPECT_EQ(error.status(), dipc::Status::not_found);
   expect_text(error, "sold out");
-  // Text that is not UTF-8 arrives, but for what cannot.
+  // Text that is not UTF-8 arrives, except the bytes that cannot.
   error = told([](dipc::RequestRef) -> dipc::Stream { throw std::runtime_error("caf\xe9 shut"); });
   EXPECT_EQ(error.status(), dipc::Status::provider);
   expect_text(error, "caf? shut");
@@ -120,7 +120,7 @@ TEST_F(Tables, ExceptionsOfProvidersReachTheClient) {
   EXPECT_EQ(error.status(), dipc::Status::provider);
 }
 
-// Promise: the same for what a stream throws on its way, and for streams of others.
+// Promise: the same for what a stream throws on its way, and for streams of other producers.
 TEST_F(Tables, FailuresInMidStreamReachTheClient) {
   const auto after_two = [](auto fail) {
     return [fail](dipc::RequestRef) {
@@ -166,7 +166,7 @@ TEST_F(Tables, FailedStreamsStayFailed) {
   expect_text(failed.error(), "broken pipe dream");
 }
 
-/// A provider's stream that waits until the test is done with it.
+/// A provider's stream that waits until the test releases it.
 class Gate {
  public:
   void open() {

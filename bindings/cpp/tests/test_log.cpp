@@ -8,7 +8,7 @@
 
 namespace {
 
-/// What a callback leaves behind, also when it is destroyed.
+/// What a callback records, even after it is destroyed.
 struct Heard {
   std::mutex mutex;
   std::condition_variable changed;
@@ -44,7 +44,7 @@ TEST(Log, CallbacksAreCalledAndDestroyed) {
   ASSERT_TRUE(dipc::set_log(dipc::LogLevel::trace, Listener(heard)).ok());
   {
     const support::Pair pair;
-    // Something that the library has a word to say about.
+    // Something that the library logs.
     const auto fail = [](dipc::RequestRef) -> dipc::Stream { throw std::runtime_error("noise"); };
     pair.server.serve("noise", fail).value();
     EXPECT_FALSE(pair.get("noise").ok());

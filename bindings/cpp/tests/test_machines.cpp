@@ -44,7 +44,7 @@ struct Joined {
   void deliver(const dipc::Message& message) {
     const std::string bytes = message.joined();
     const dipc::Bytes data = dipc::bytes_of(bytes);
-    // What fails here is told again by next().
+    // next() returns this failure again.
     switch (message.kind) {
       case dipc::MessageClass::metadata:
         static_cast<void>(receiver.handle_metadata(now, data));

@@ -1,5 +1,6 @@
-// What newer libraries of C++ add: std::format and std::expected. A program of its own, without
-// GoogleTest, so that every compiler with its own library of C++ builds it. What is missing is said.
+// Features of newer C++ standard libraries: std::format and std::expected. A program of its own,
+// without GoogleTest, so that every compiler with its own library of C++ builds it. It prints which
+// of them are missing.
 #include <dipc/dipc.hpp>
 
 #include <cstdio>
@@ -26,7 +27,7 @@ static void streams_take_errors() {
 }
 
 #if defined(__cpp_lib_format)
-// Promise: std::format takes both, with what a text's format may say.
+// Promise: std::format takes both, with the format options of a text.
 static void errors_are_formatted() {
   const dipc::Error error(dipc::Status::busy, "try again");
   check(std::format("{}", dipc::Status::timeout) == "DIPC_ERR_TIMEOUT", "a status");
@@ -75,7 +76,7 @@ static void results_are_expected() {
   const dipc::Result<int> refused = std::unexpected(dipc::Error(dipc::Status::permission, "no"));
   check(refused.status() == dipc::Status::permission, "std::unexpected");
 
-  // Of booleans it is the value that crosses, not whether there is one.
+  // For a boolean the value crosses, not whether there is a value.
   const dipc::Result<bool> no = false;
   const Expected<bool> crossed = no;
   check(crossed.has_value() && !*crossed, "a false one");

@@ -238,7 +238,8 @@ TEST_P(Polling, HostStreamsArePolled) {
     rows += batch->length;
   }
   EXPECT_EQ(rows, 500);
-  // A stream of another producer has no descriptor, nor has one that was moved from.
+  // A stream of another producer has no descriptor, and a stream that was moved from has none
+  // either.
   auto other = support::plain_stream(1, 10);
   EXPECT_EQ(other.fd().status(), dipc::Status::invalid_argument);
   EXPECT_EQ(other.try_next().status(), dipc::Status::invalid_argument);
@@ -265,7 +266,7 @@ TEST_P(Polling, ARequestSaysWhoAsks) {
   EXPECT_TRUE(request.finish().ok());
 }
 
-/// An address of this machine that others may reach; "" where it has none.
+/// An address of this machine that others may reach; "" if it has none.
 std::string public_address() {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return "";

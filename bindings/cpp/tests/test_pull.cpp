@@ -14,7 +14,8 @@ class Pull : public Tables {
  protected:
   Pull() { pair_.server.serve_pull("table").value(); }
 
-  /// Runs `consume` with a stream of the ticket, beside `produce` with the request for it.
+  /// Runs `consume` with a stream of the ticket and, at the same time, `produce` with the request
+  /// for it.
   template <class C, class P>
   void run(C consume, P produce) {
     std::thread client([&] { consume(pair_.get("table")); });
@@ -70,7 +71,7 @@ TEST_F(Pull, DroppedRequestsFail) {
       [](dipc::Request request) { const auto dropped = std::move(request); });
 }
 
-// Promise: a batch that found no room is the caller's still.
+// Promise: a batch for which there was no room still belongs to the caller.
 TEST_F(Pull, ABatchThatFoundNoRoomIsTheCallersStill) {
   std::optional<dipc::Stream> slow;
   run([&](dipc::Result<dipc::Stream> stream) { slow = std::move(stream).value(); },
@@ -88,7 +89,8 @@ TEST_F(Pull, ABatchThatFoundNoRoomIsTheCallersStill) {
       });
 }
 
-// Promise: the pull form, too, gets every ticket that has nothing of its own, with its verb.
+// Promise: the pull form, too, gets requests for every ticket that is not served by itself, with
+// the verb.
 TEST_F(Pull, AHandlerGetsEveryTicketAndVerb) {
   pair_.server.set_handler_pull().value();
   std::thread client([this] {

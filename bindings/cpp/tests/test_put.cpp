@@ -51,7 +51,7 @@ class Putting : public Tables, public ::testing::WithParamInterface<const char*>
     for (auto& process : processes) process.emplace(take);
   }
   static void TearDownTestSuite() {
-    // A later one has the pipes of those before it.
+    // A later process inherits the pipes of the earlier ones.
     for (auto at = processes.rbegin(); at != processes.rend(); ++at) EXPECT_EQ((*at)->end(), 0);
   }
 
@@ -64,7 +64,7 @@ class Putting : public Tables, public ::testing::WithParamInterface<const char*>
     return client_.put_open(uri(), name, support::plain_schema(), options, cancel).value();
   }
 
-  /// The second and the third one die.
+  /// The second and the third process die.
   static std::array<std::optional<Process>, 3> processes;
 
   dipc::Client client_ = dipc::Client::make().value();
@@ -87,7 +87,7 @@ dipc::Result<void> push(dipc::Put& put, std::int64_t batches,
   return {};
 }
 
-// Promise: a table crosses in both forms, with headers both ways, and the host's word comes back.
+// Promise: a table crosses in both forms, with headers both ways, and the host's results come back.
 TEST_P(Putting, TablesCross) {
   dipc::PutOptions options;
   options.headers.add("key", "value");
@@ -133,7 +133,7 @@ TEST_P(Putting, AnArenaIsLent) {
   EXPECT_EQ(arena.stat(dipc::ArenaStat::used_bytes).value(), 0U);
 }
 
-// Promise: a refusal comes before the first batch, and the stream is the caller's still.
+// Promise: a refusal comes before the first batch, and the stream still belongs to the caller.
 TEST_P(Putting, ARefusalLeavesTheStream) {
   auto source = support::plain_stream(20, rows);
   const auto refused = client_.put(uri(), "refuse", std::move(source));

@@ -108,8 +108,8 @@ TEST_P(Requests, DeadlinesPass) {
   EXPECT_EQ(outcome("late"), dipc::Status::timeout);
 }
 
-// Promise: a handler gets every ticket that has nothing of its own, with each verb; one handler
-// takes the place of another.
+// Promise: a handler gets every ticket that is not served by itself, with each verb; a new handler
+// replaces the old one.
 TEST_P(Requests, AHandlerServesAnyTicket) {
   const Pair pair = make();
   EXPECT_EQ(pair.get("a query").status(), dipc::Status::not_found);
@@ -156,7 +156,7 @@ TEST_P(Requests, AHandlerServesAnyTicket) {
     EXPECT_EQ(endpoints[0].rows, 4U);
     EXPECT_EQ(endpoints[0].bytes, unknown);
   }
-  // Where a table is the answer to another verb.
+  // Here a table is the answer to another verb.
   EXPECT_EQ(pair.client.describe(pair.uri, "a table").status(), dipc::Status::invalid_data);
   EXPECT_EQ(pair.client.list(pair.uri, "a table").status(), dipc::Status::invalid_data);
 
@@ -207,7 +207,7 @@ TEST_P(Requests, TheServersTicketsAreDescribedAndListed) {
   EXPECT_TRUE(table.endpoints[0].uris.empty());
   EXPECT_EQ(table.endpoints[0].rows, 300U);
 
-  // Of a provider's ticket nothing is known until the host says it.
+  // Nothing is known about a provider's ticket until the host describes it.
   auto made = pair.client.describe(pair.uri, "a/made").value();
   EXPECT_FALSE(made.schema);
   EXPECT_EQ(made.rows, unknown);
@@ -267,7 +267,7 @@ TEST_P(Requests, QuestionsHaveHeadersAndDeadlines) {
   EXPECT_EQ(pair.client.list(pair.uri, "x", options, &cancel).status(), dipc::Status::cancelled);
 }
 
-// Promise: a new table takes the place of the old one, whose streams go on.
+// Promise: a new table replaces the old one, whose streams go on.
 TEST_P(Requests, ATicketIsReplaced) {
   const Pair pair = make();
   pair.server.publish("table", support::plain_stream(50, 1000)).value();
@@ -298,7 +298,7 @@ TEST_P(Requests, ATicketIsReplaced) {
   EXPECT_EQ(pair.server.tickets().value().size(), 3U);
 }
 
-// Promise: what is not allowed is refused before it is sent, by name.
+// Promise: what is not allowed is refused before it is sent, and the error names it.
 TEST_F(Tables, WrongHeadersAndEndpointsAreRefused) {
   const Pair pair;
   std::atomic<int> calls = 0;
@@ -338,7 +338,7 @@ TEST_F(Tables, WrongHeadersAndEndpointsAreRefused) {
   EXPECT_EQ(support::plain_stream(1, 1).headers().status(), dipc::Status::invalid_argument);
 }
 
-// Promise: a stream that became one of the host keeps its status, its figures, its metadata and its
+// Promise: a stream that was handed to the host keeps its status, its figures, its metadata and its
 // headers.
 TEST_F(Tables, HostStreamsKeepWhatTheirStructsCannotSay) {
   const Pair pair;

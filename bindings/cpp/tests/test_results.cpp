@@ -24,7 +24,7 @@ static_assert(moved_only<dipc::Schema>);
 static_assert(moved_only<dipc::Description>);
 static_assert(moved_only<dipc::Array>);
 static_assert(moved_only<dipc::DeviceArray>);
-// They are made by make() alone, and no raw pointer becomes one by chance.
+// Only make() makes them, and no raw pointer converts to one by accident.
 static_assert(!std::is_default_constructible_v<dipc::Server>);
 static_assert(!std::is_constructible_v<dipc::Client, dipc_client*>);
 static_assert(!std::is_convertible_v<ArrowDeviceArrayStream*, dipc::Stream>);
@@ -34,7 +34,7 @@ constexpr bool has_to_host = false;
 template <class T>
 constexpr bool has_to_host<T, std::void_t<decltype(std::declval<T>().to_host())>> = true;
 static_assert(has_to_host<dipc::Stream> && !has_to_host<dipc::Stream&>);
-// A result is no bool, and not a value by chance.
+// A result does not convert to bool or to its value by accident.
 static_assert(!std::is_convertible_v<dipc::Result<int>, bool>);
 static_assert(!std::is_convertible_v<dipc::Result<int>, int>);
 static_assert(std::is_nothrow_copy_constructible_v<dipc::Exception>);
@@ -84,7 +84,7 @@ TEST(Results, MoveOnlyValuesComeOut) {
   EXPECT_EQ(*taken, 3);
 }
 
-// Promise: an error outlives the call and every copy it was made of, and knows its source.
+// Promise: an error outlives the call, and a copy outlives its original; it knows its source.
 TEST(Results, ErrorsShareTheirText) {
   std::optional<dipc::Error> copy;
   {
@@ -110,7 +110,7 @@ TEST(Results, MetadataGoesBothWays) {
   EXPECT_EQ(dipc::decode_metadata(bytes), pairs);
   EXPECT_EQ(dipc::encode_metadata({}), "");
   EXPECT_EQ(dipc::decode_metadata(""), dipc::Metadata{});
-  // Cut off anywhere, it gives what came before and reads nothing beyond.
+  // If the bytes are cut off anywhere, it gives what came before and reads nothing beyond.
   for (std::size_t length = 0; length < bytes.size(); length++) {
     const std::string cut = bytes.substr(0, length);
     EXPECT_LE(dipc::decode_metadata(cut).size(), pairs.size());
@@ -128,7 +128,7 @@ TEST(Results, SpansAreMadeOfWhatLiesTogether) {
   static_assert(!std::is_convertible_v<const std::vector<int>&, dipc::Span<int>>);
 }
 
-// Promise: a batch that cannot be read at all is not taken for a server's wrong answer.
+// Promise: a batch that cannot be read at all is reported differently from a server's wrong answer.
 TEST(Results, ListsSayWhatIsWrong) {
   std::vector<dipc::Endpoint> tickets;
   EXPECT_EQ(dipc::read_list({}, {}, tickets).status(), dipc::Status::invalid_argument);

@@ -10,8 +10,8 @@ using support::Pair;
 using support::Tables;
 using namespace std::chrono_literals;
 
-/// id > 3; of pyarrow, for a schema of id: int64:
-/// bytes((pyarrow.compute.field("id") > 3).to_substrait(schema)).hex().
+/// id > 3, made by pyarrow for a schema of id: int64: bytes((pyarrow.compute.field("id") >
+/// 3).to_substrait(schema)).hex().
 constexpr std::string_view above_three =
     "0a5a125868747470733a2f2f6769746875622e636f6d2f7375627374726169742d696f2f737562737472"
     "6169742f626c6f622f6d61696e2f657874656e73696f6e732f66756e6374696f6e735f636f6d70617269"
@@ -65,7 +65,7 @@ class Selection : public Tables {
   Pair pair_;
 };
 
-// Promise: a published table, a provider and a host that pushes are selected of.
+// Promise: columns and rows are selected from a published table, a provider and a host that pushes.
 TEST_F(Selection, EveryFormIsSelectedOf) {
   pair_.server.publish("published", support::plain_schema(), support::plain_batches(3, 100)).value();
   pair_.server
@@ -118,7 +118,8 @@ TEST_F(Selection, AProviderMaySelectByItself) {
   EXPECT_EQ(support::count_rows(whole).value(), 14);
 }
 
-// Promise: columns that cannot be selected are named; no name is a table of rows alone.
+// Promise: the error names columns that cannot be selected; without any name the table has rows and
+// no columns.
 TEST_F(Selection, ColumnsThatAreNotThereAreNamed) {
   pair_.server.publish("t", support::plain_schema(), support::plain_batches(1, 10)).value();
   dipc::GetOptions options;

@@ -40,8 +40,9 @@ TEST_F(Tables, PublishedTablesAreFetchedAgainAndAgain) {
   EXPECT_EQ(pair.client.stat(dipc::ClientStat::streams).value(), 2U);
 }
 
-// Promise of drain(): clients are led to the server that it names, and without one told why they get
-// nothing. Promise of listen_fd(): clients come by a socket that the host made.
+// Promise of drain(): clients are led to the server that it names; if it names none, they are told
+// why they get nothing. Promise of listen_fd(): clients connect through a socket that the host
+// made.
 TEST_F(Tables, AServerThatDrainsLeadsElsewhere) {
   const Pair drains, other;
   for (const Pair* pair : {&drains, &other}) {
@@ -70,8 +71,8 @@ TEST_F(Tables, AServerThatDrainsLeadsElsewhere) {
   EXPECT_EQ(drains.get("table").status(), dipc::Status::busy);
 }
 
-// Promise: arrays as they are sent are on the host where the server has them there. A GPU that is not
-// there is told before the server is looked for.
+// Promise: with as_sent, arrays that the server has on the host stay on the host. The error for a
+// missing GPU comes before the server is looked for.
 TEST_F(Tables, ArraysComeToWhereTheyAreWanted) {
   const Pair pair;
   ASSERT_TRUE(pair.server.publish("table", support::plain_stream(2, 100)).ok());

@@ -1,5 +1,5 @@
-// Serves in the pull form, and reads: a goroutine for each stream at both sides, and none of them
-// occupies a thread of the system while it waits.
+// Serves in the pull form, and reads the streams. Each stream has a goroutine on both sides, and none of them occupies
+// a thread of the system while it waits.
 package main
 
 import (
@@ -26,7 +26,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	// Clients over tcp have all places but an eighth.
+	// An eighth of the places is not for clients over tcp.
 	server, err := dipc.NewServer(dipc.WithMaxStreams(2 * streams))
 	if err != nil {
 		return err

@@ -70,8 +70,8 @@ func take(ctx context.Context, descriptor string, source *dipc.Source) error {
 	return table.Err()
 }
 
-// fits compares the names and the types of the columns. Schema.Equal would also compare which columns
-// may have nulls, and most libraries say that of every column.
+// fits compares the names and the types of the columns. Schema.Equal would also compare which columns may have nulls,
+// and most libraries mark every column so.
 func fits(given *arrow.Schema) bool {
 	return slices.EqualFunc(given.Fields(), schema.Fields(), func(a, b arrow.Field) bool {
 		return a.Name == b.Name && arrow.TypeEqual(a.Type, b.Type)

@@ -1,5 +1,5 @@
-// Answers queries, and asks: what a query would give, which tables there are, and a query with
-// headers and a deadline. The two sides could as well be two processes.
+// The server answers queries. The client asks what a query would give and which tables there are, and sends a query
+// with headers and a deadline. The two sides could as well be two processes.
 package main
 
 import (

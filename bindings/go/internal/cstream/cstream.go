@@ -8,7 +8,7 @@ package cstream
 // #include <string.h>
 // #include <dipc.h>
 //
-// // Reads to the end; -1 where a callback fails.
+// // Reads to the end; -1 if a callback fails.
 // static int64_t rows(struct ArrowDeviceArrayStream *stream) {
 //   int64_t count = 0;
 //   for (;;) {
@@ -48,7 +48,7 @@ func (s Stream) IsEmpty() bool { return s.object.release == nil }
 // DeviceType is where its arrays lie.
 func (s Stream) DeviceType() int { return int(s.object.device_type) }
 
-// Rows reads it to its end; -1 where it fails.
+// Rows reads it to its end; -1 if it fails.
 func (s Stream) Rows() int64 { return int64(C.rows(s.object)) }
 
 // Free releases the stream, and the place.
