@@ -23,18 +23,18 @@ func (s *Server) ServePull(ticket string) error {
 	})
 }
 
-// SetHandlerPull serves all tickets that are not served by themselves in the pull form, in place of the
-// handler before, whose streams go on. [Server.SetHandler] replaces it.
+// SetHandlerPull serves all tickets that have no provider or table of their own in the pull form. It replaces an
+// earlier handler, whose streams go on. [Server.SetHandler] replaces it.
 func (s *Server) SetHandlerPull() error {
 	return s.call(func(object *C.dipc_server, failure **C.dipc_error) C.dipc_status {
 		return C.dipc_server_set_handler_pull(object, failure)
 	})
 }
 
-// NextRequest waits for the next request of the pull form. Goroutines that wait, here or in the methods
-// of a [Request], occupy no thread of the system. The limits are [WithMaxStreams] and
-// [WithMaxProviders]. Clients wait while nobody calls it: a program that takes no more requests, as where
-// ctx has ended, calls [Server.Close], which tells them.
+// NextRequest waits for the next request of the pull form. Goroutines that wait, here or in the methods of a [Request],
+// occupy no thread of the system. The limits are [WithMaxStreams] and [WithMaxProviders]. Clients wait while nobody
+// calls it. So a program that takes no more requests, for example after ctx has ended, calls [Server.Close], which ends
+// the clients' waits.
 func (s *Server) NextRequest(ctx context.Context) (request *Request, err error) {
 	object, err := s.handle.use()
 	if err != nil {
@@ -66,18 +66,18 @@ const (
 	// VerbPut: to send a table under the ticket. [Source.Accept] takes it and [Request.Finish] says that
 	// the program has all of it.
 	VerbPut Verb = C.DIPC_VERB_PUT
-	// VerbExchange: to send a table and to get one at once. [Source.Accept] takes the client's;
-	// [Request.Start], [Request.Push] and [Request.Finish] give the other one, whose end says that the
-	// program has read all of the client's.
+	// VerbExchange: to send a table and to get one at the same time. [Source.Accept] takes the client's table.
+	// [Request.Start], [Request.Push] and [Request.Finish] give the other one; its end says that the program has read all
+	// of the client's table.
 	VerbExchange Verb = C.DIPC_VERB_EXCHANGE
 	// VerbDescribe: what the ticket stands for. [Request.Describe] says it.
 	VerbDescribe Verb = C.DIPC_VERB_DESCRIBE
-	// VerbList: the tickets that begin so. [Request.List] gives them.
+	// VerbList: the tickets that begin with this one. [Request.List] gives them.
 	VerbList Verb = C.DIPC_VERB_LIST
 )
 
-// Request is a client's request in the pull form. Any goroutine may call its methods, also at once. One
-// that is neither finished nor failed must be closed.
+// Request is a client's request in the pull form. Any goroutine may call its methods, also at once. A request that is
+// neither finished nor failed must be closed.
 type Request struct {
 	// Ticket is what the client asks for, any bytes.
 	Ticket string
@@ -87,11 +87,11 @@ type Request struct {
 	Headers Headers
 	// Peer is the client.
 	Peer Peer
-	// Principal is the name that the server's [Authorizer] has given the client; "" where it has given
+	// Principal is the name that the server's [Authorizer] has given the client; "" if it has given
 	// none.
 	Principal string
-	// Undecided: the program is to decide about it by [Request.Allow] or [Request.Fail], for
-	// [WithAuthorizerPull]. One that is closed instead is refused.
+	// Undecided: the program must decide about the request by [Request.Allow] or [Request.Fail] ([WithAuthorizerPull]). A
+	// request that is closed undecided is refused.
 	Undecided bool
 	// Source is the table that the client sends; nil for other verbs than VerbPut
 	// and VerbExchange.
@@ -106,7 +106,7 @@ type Request struct {
 	schema *arrow.Schema // nil before Start
 }
 
-// newRequest reads what was asked. Where there is no memory for it the request fails, and there is none.
+// newRequest reads what was asked. If there is no memory for that, the request fails, and the result is nil.
 func (s *Server) newRequest(object *C.dipc_request) *Request {
 	context := newRequestContext(object)
 	room := newReadiness(func(fd *C.int, failure **C.dipc_error) C.dipc_status {
@@ -165,7 +165,7 @@ func (r *Request) start(described *C.struct_ArrowSchema) error {
 }
 
 // Push sends a batch, and waits until the client has room for it. The batch is retained until the client
-// has given it back. Where ctx ends first, nothing was sent and the stream goes on.
+// has given it back. If ctx ends first, nothing was sent and the stream goes on.
 func (r *Request) Push(ctx context.Context, batch arrow.RecordBatch) error {
 	r.mu.Lock()
 	schema := r.schema
@@ -188,7 +188,7 @@ func (r *Request) Push(ctx context.Context, batch arrow.RecordBatch) error {
 	return r.push(ctx, array)
 }
 
-// push sends an array and takes it over, also where that fails.
+// push sends an array and takes it over, even if that fails.
 func (r *Request) push(ctx context.Context, array *C.struct_ArrowDeviceArray) error {
 	defer C.dipcgo_array_release(&array.array)
 	return r.send(ctx, func(object *C.dipc_request, failure **C.dipc_error) C.dipc_status {
@@ -196,7 +196,7 @@ func (r *Request) push(ctx context.Context, array *C.struct_ArrowDeviceArray) er
 	})
 }
 
-// Finish ends the stream, waits until everything has been sent, and closes the request. Where ctx ends
+// Finish ends the stream, waits until everything has been sent, and closes the request. If ctx ends
 // first it may be called again. For [VerbPut] it tells the client that the program has taken the table.
 func (r *Request) Finish(ctx context.Context) error {
 	err := r.send(ctx, func(object *C.dipc_request, failure **C.dipc_error) C.dipc_status {
@@ -242,8 +242,8 @@ func (r *Request) List(ctx context.Context, endpoints []Endpoint) error {
 	return r.Describe(ctx, &Description{Endpoints: endpoints})
 }
 
-// Fail ends the stream with an error, as one of a [Provider], and closes the request. A call that waits
-// in another goroutine ends.
+// Fail ends the stream with an error, which the client gets like an error of a [Provider], and closes the request. A
+// call that waits in another goroutine ends.
 func (r *Request) Fail(err error) {
 	if err == nil {
 		err = errors.New("the request failed without a reason")
@@ -289,8 +289,8 @@ func (r *Request) send(
 	return withContext(ctx, err)
 }
 
-// waitContext is ctx, or where that is the request's own one with less effort: the descriptor tells of
-// the client's end.
+// waitContext is the context for a wait. If ctx is the request's own context, a cheaper one does: the descriptor shows
+// that the client has gone.
 func (r *Request) waitContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx != context.Context(r.context) {
 		return ctx, func() {}
@@ -306,8 +306,8 @@ func (r *Request) waitContext(ctx context.Context) (context.Context, context.Can
 // nothing. The library has no descriptor for them.
 const collectInterval = 100 * time.Millisecond
 
-// loans releases the batches of the pull form that clients have given back: the library does not, for
-// no thread of it calls the program.
+// loans releases the batches of the pull form that clients have given back. The library does not do so, because none of
+// its threads calls the program.
 type loans struct {
 	server *handle[*C.dipc_server]
 

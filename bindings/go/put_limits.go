@@ -33,7 +33,7 @@ func WithSourceStallTimeout(timeout time.Duration) ServerOption {
 	})
 }
 
-// WithSourceMessageLimit sets the most memory that one message of a client may take here beside its body, as
+// WithSourceMessageLimit sets the most memory that one message of a client may take here in addition to its body, as
 // [WithMessageLimit] does for those of servers. Default 512 MiB, and 16 GiB for a client of the same user.
 func WithSourceMessageLimit(bytes uint64) ServerOption {
 	return serverOption(func(o *C.dipc_server_options) error {

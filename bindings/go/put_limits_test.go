@@ -24,7 +24,7 @@ func taken(ctx context.Context, source *dipc.Source) (rows int64, err error) {
 	return rows, reader.Err()
 }
 
-// The bounds of what clients send reach the library, and those that make no sense are refused.
+// The limits for what clients send reach the library, and senseless limits are refused.
 func TestLimitsOfSources(t *testing.T) {
 	for _, option := range []dipc.ServerOption{
 		dipc.WithSourceWindow(0, 1), dipc.WithSourceWindow(1, 0), dipc.WithSourceValidation(99), dipc.WithSourceStallTimeout(-1),

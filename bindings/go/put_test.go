@@ -151,8 +151,8 @@ func finish(t *testing.T, w *dipc.Writer, batches uint64) {
 	}
 }
 
-// A table crosses to another process, and the server's word for each part comes back, in order, while
-// more is written and after the end.
+// A table crosses to another process, and the server's result for each part comes back, in order, while more is written
+// and after the end.
 func TestTablesAreTaken(t *testing.T) {
 	_, input, uris := startServer(t, "take")
 	defer input.Close()
@@ -233,7 +233,7 @@ func TestReadersAreSent(t *testing.T) {
 	}
 }
 
-// expectReport waits until the server's program has seen a table fail so.
+// expectReport waits until the server's program has seen a table fail with this text.
 func expectReport(t *testing.T, uri, words string) {
 	t.Helper()
 	eventually(t, "the server's program sees "+words, func() bool {
@@ -248,8 +248,8 @@ func expectReport(t *testing.T, uri, words string) {
 	})
 }
 
-// A table that the server does not take is refused before its first batch, and one that the server leaves
-// fails with the reason.
+// A table that the server does not take is refused before its first batch. If the server's program stops reading a
+// table, the table fails with the reason.
 func TestTablesAreNotTaken(t *testing.T) {
 	_, input, uris := startServer(t, "take")
 	defer input.Close()
@@ -406,8 +406,8 @@ func TestArenaIsLentByAClient(t *testing.T) {
 	}
 }
 
-// Writers that wait for their server occupy no thread of the system, a context ends a wait and not the
-// table, and one that waits for results lets others write.
+// Writers that wait for their server occupy no thread of the system, a context ends a wait and not the table, and a
+// goroutine that waits for results lets others write.
 func TestWaitingWritersHaveNoThreads(t *testing.T) {
 	server, uri := newServer(t, dipc.WithMaxStreams(1000))
 	if err := server.SetHandlerPull(); err != nil {

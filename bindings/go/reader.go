@@ -14,10 +14,10 @@ import (
 // current is released by the next call, unless it was retained. One that is released before its end
 // cancels the stream.
 //
-// Next is for one goroutine at a time. Release may be called by another one meanwhile, and ends it.
+// Next is for one goroutine at a time. Another goroutine may call Release meanwhile, which ends Next.
 type Reader struct {
 	ctx        context.Context
-	schema     atomic.Pointer[arrow.Schema] // nil: an exchange's has not come yet
+	schema     atomic.Pointer[arrow.Schema] // nil: the schema of an exchange has not come yet
 	references atomic.Int64
 	cleanup    runtime.Cleanup
 	cancel     *token
@@ -45,8 +45,8 @@ func newReader(ctx context.Context, s *stream) (*Reader, error) {
 func makeReader(ctx context.Context, s *stream) *Reader {
 	r := &Reader{ctx: ctx, cancel: s.cancel, stream: s}
 	r.references.Store(1)
-	// The current batch is not released with it: the program may still look at it, though it has
-	// forgotten the reader.
+	// The current batch is not released with the reader: the program may still use the batch after it has dropped the
+	// reader.
 	r.cleanup = runtime.AddCleanup(r, (*stream).close, s)
 	return r
 }
@@ -77,8 +77,8 @@ func (r *Reader) Release() {
 	r.dropCurrent()
 }
 
-// Schema is the schema of the batches. That of an exchange may come later than the reader, and is waited
-// for, with a thread of the system; nil where none comes, and then Err says why.
+// Schema is the schema of the batches. In an exchange it may come later than the reader. Schema then waits, and
+// occupies a thread of the system. It is nil if no schema comes; then Err says why.
 func (r *Reader) Schema() *arrow.Schema {
 	if schema := r.schema.Load(); schema != nil {
 		return schema
@@ -104,8 +104,8 @@ func (r *Reader) explain(err error) error {
 	return withContext(r.ctx, err)
 }
 
-// Next waits for the next batch and makes it the current one. It returns false at the end and after
-// a failure, which Err tells apart.
+// Next waits for the next batch and makes it the current one. It returns false at the end and after a failure; Err
+// tells which of the two it was.
 func (r *Reader) Next() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,8 +132,8 @@ func (r *Reader) Next() bool {
 	return !r.ended
 }
 
-// RecordBatch is the current batch; nil before the first Next and after one that returned false.
-// Retain it to keep it past the next call of Next.
+// RecordBatch is the current batch; nil before the first Next and after a Next that returned false. Retain it to keep
+// it past the next call of Next.
 func (r *Reader) RecordBatch() arrow.RecordBatch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,8 +176,8 @@ func (r *Reader) Stats() (StreamStats, error) {
 	return r.stream.stats()
 }
 
-// Headers gives the headers of the server's answer: those that came with the schema and, after a
-// failure, those that came with it; nil where there are none.
+// Headers gives the headers of the server's answer: those that came with the schema and, after a failure, those that
+// came with the failure; nil if there are none.
 func (r *Reader) Headers() (Headers, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,9 +12,9 @@ import (
 	"unsafe"
 )
 
-// requestContext is the context of a request: it ends with the stream, at the client's deadline, and
-// when the client has gone or has cancelled. It asks the library only when it is asked itself, and
-// starts a goroutine only when somebody waits for it.
+// requestContext is the context of a request: it ends with the stream, at the client's deadline, and when the client
+// has gone or has cancelled. It asks the library only when one of its methods is called, and starts a goroutine only
+// when somebody waits for Done.
 type requestContext struct {
 	peer      Peer
 	principal string
@@ -68,10 +68,10 @@ func RequestHeaders(ctx context.Context) Headers {
 	return nil
 }
 
-// AddHeaders adds headers to the answer, for the client's [Reader.Headers]. The context is that of a
-// [Provider] or a [Request], or made from it. What is added before the provider returns, or before
-// [Request.Start], goes with the schema, and what is added later with a failure of the stream. A client
-// whose call fails gets none. One answer has at most 32 KiB of headers, 5 bytes for each value included.
+// AddHeaders adds headers to the answer, for the client's [Reader.Headers]. The context is that of a [Provider] or a
+// [Request], or made from it. Headers that are added before the provider returns, or before [Request.Start], go with
+// the schema. Later ones go with a failure of the stream. A client whose call fails gets no headers. One answer has at
+// most 32 KiB of headers, 5 bytes for each value included.
 func AddHeaders(ctx context.Context, headers Headers) error {
 	request := requestOf(ctx)
 	if request == nil {
@@ -114,7 +114,7 @@ func SetLabel(ctx context.Context, label string) error {
 // Deadline is when the client wants the stream to be over.
 func (c *requestContext) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }
 
-// Value gives the context itself, also to those that are made from it.
+// Value gives the requestContext itself, also when it is called on a context that was made from it.
 func (c *requestContext) Value(key any) any {
 	if key == (requestKey{}) {
 		return c

@@ -184,7 +184,7 @@ func TestHeadersCross(t *testing.T) {
 		_, err := got.Headers()
 		fails(t, err, dipc.ErrStopped, "closed")
 
-		// A ticket of the server's own has no headers, and comes before the handler.
+		// A ticket with its own provider has no headers here, and the handler is not asked for it.
 		if answer := headersOf(t, get(t, uri, "table", dipc.WithHeaders(headers))); answer != nil {
 			t.Fatalf("%q", answer)
 		}
@@ -275,7 +275,7 @@ func TestDeadlineCrosses(t *testing.T) {
 	})
 }
 
-// A new table takes the place of a ticket's, and a stream of the old one goes on.
+// A new table replaces the table of a ticket, and a stream of the old one goes on.
 func TestReplaceUnderAStream(t *testing.T) {
 	overBoth(t, func(t *testing.T, uri string) {
 		whole := count(t, get(t, uri, "changing"))

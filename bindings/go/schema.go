@@ -23,9 +23,8 @@ func exportSchema(schema *arrow.Schema, out *C.struct_ArrowSchema) (err error) {
 	return nil
 }
 
-// importSchema takes what is in, and releases it in every case. stored has extension types as their
-// storage, as the batches come; schema has those that the program has registered, and is the same
-// schema where there are none.
+// importSchema takes what is in, and releases it in every case. stored has the storage in place of each extension type,
+// as batches come; schema has those that the program has registered, and is the same schema if there are none.
 func importSchema(in *C.struct_ArrowSchema) (stored, schema *arrow.Schema, err error) {
 	defer C.dipcgo_schema_release(in)
 	defer func() {
@@ -51,9 +50,8 @@ func unreadable(reason error) error {
 	}
 }
 
-// orderedDictionaries lists, depth first, whether each dictionary of a schema is ordered. The
-// importer of cdata asks the values for it, where the C data interface has it at the indices (fault 3 of
-// upstream_test.go).
+// orderedDictionaries lists, depth first, whether each dictionary of a schema is ordered. The importer of cdata looks
+// for this flag at the values, but the C data interface has it at the indices (fault 3 of upstream_test.go).
 func orderedDictionaries(in *C.struct_ArrowSchema, found []bool) []bool {
 	if in.dictionary != nil {
 		found = append(found, in.flags&C.ARROW_FLAG_DICTIONARY_ORDERED != 0)

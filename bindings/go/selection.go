@@ -12,9 +12,9 @@ import (
 // AllRows, as a number of rows: those up to the end of a table.
 const AllRows = uint64(math.MaxUint64)
 
-// WithColumns fetches these columns alone, in this order; without any name, rows without columns. Others
-// are not sent. Get fails with [ErrInvalidArgument] where the table does not have a column, or has several
-// of the name.
+// WithColumns fetches only these columns, in this order. Without any name it fetches rows without columns. Other
+// columns are not sent. Get fails with [ErrInvalidArgument] if the table does not have a column, or has several of the
+// name.
 func WithColumns(names ...string) GetOption {
 	return getOption(func(r *getRequest) error {
 		texts := make([]*C.char, 0, len(names))
@@ -36,8 +36,9 @@ func WithColumns(names ...string) GetOption {
 	})
 }
 
-// WithRows fetches at most so many rows, [AllRows] up to the end, from the row first on, which counts from
-// 0. Batches outside the range are not sent, and the server ends the stream behind the last row.
+// WithRows fetches a range of the rows: at most rows of them ([AllRows]: all up to the end), from the row
+// first on, counting from 0. Batches outside the range are not sent, and the server ends the stream after
+// the last row.
 func WithRows(first, rows uint64) GetOption {
 	return getOption(func(r *getRequest) error {
 		var failure *C.dipc_error
@@ -45,10 +46,10 @@ func WithRows(first, rows uint64) GetOption {
 	})
 }
 
-// WithFilter fetches the rows alone that pass a filter, which the server evaluates: a
-// substrait.ExtendedExpression of booleans, at most 64 KiB. The rows of [WithRows] count those that pass.
-// Get fails with [ErrInvalidArgument] where the message is malformed or the table does not have a column,
-// and with [ErrUnsupported] where filters do not support it, or the server knows no filters.
+// WithFilter fetches only the rows that pass a filter, which the server evaluates: a substrait.ExtendedExpression of
+// booleans, at most 64 KiB. The rows of [WithRows] count those that pass. Get fails with [ErrInvalidArgument] if the
+// message is malformed or the table does not have a column, and with [ErrUnsupported] if filters do not support it, or
+// the server knows no filters.
 func WithFilter(message []byte) GetOption {
 	return getOption(func(r *getRequest) error {
 		first := (*C.uint8_t)(pointer(message))
@@ -61,8 +62,8 @@ func WithFilter(message []byte) GetOption {
 type Selection struct {
 	// Columns are the names of the columns, in the client's order. Nil: all columns.
 	Columns []string
-	// Filter is a substrait.ExtendedExpression, not checked yet, that the rows pass; it comes before the rows
-	// are counted. Nil: all rows.
+	// Filter is a substrait.ExtendedExpression, not checked yet, that the rows pass. FirstRow and Rows count the rows that
+	// pass. Nil: all rows.
 	Filter []byte
 	// FirstRow is the first row, counting from 0.
 	FirstRow uint64
@@ -70,9 +71,9 @@ type Selection struct {
 	Rows uint64
 }
 
-// RequestSelection is what the client wants of the table. A [Provider] gives the whole table, and the
-// library selects of it without a copy, unless the provider calls [TakeSelection]. The context is that of a
-// provider or a [Request], or made from it; of others the selection is the whole table.
+// RequestSelection is what the client wants of the table. A [Provider] gives the whole table, and the library selects
+// from it without a copy, unless the provider calls [TakeSelection]. The context is that of a provider or a [Request],
+// or made from it; with any other context the selection is the whole table.
 func RequestSelection(ctx context.Context) (Selection, error) {
 	whole := Selection{Rows: AllRows}
 	request := requestOf(ctx)
@@ -115,9 +116,9 @@ func RequestSelection(ctx context.Context) (Selection, error) {
 	return selection, nil
 }
 
-// TakeSelection takes it upon the program to select: its stream has the wanted columns, in their order, and
-// the wanted rows alone. The context is that of a [Provider] or a [Request], or made from it. Call it before
-// the provider returns, or before [Request.Start].
+// TakeSelection says that the program itself selects: its stream has only the wanted columns, in their order, and only
+// the wanted rows. The context is that of a [Provider] or a [Request], or made from it. Call it before the provider
+// returns, or before [Request.Start].
 func TakeSelection(ctx context.Context) error {
 	request := requestOf(ctx)
 	if request == nil {

@@ -47,8 +47,8 @@ func halves(t *testing.T, reader *dipc.Reader) (values []float64) {
 	return values
 }
 
-// TestSelection fetches a column and some rows of a published table, of a provider and of a program that
-// pushes. A provider that takes the selection gives it itself.
+// TestSelection fetches a column and some rows of a published table, of a provider and of a program that pushes. A
+// provider that takes the selection gives only the selected part.
 func TestSelection(t *testing.T) {
 	server, uri := newServer(t)
 	var batches []arrow.RecordBatch
@@ -148,8 +148,8 @@ func TestSelectionRefused(t *testing.T) {
 	}
 }
 
-// aboveThree is n > 3; of pyarrow, for a schema of n: int64:
-// bytes((pyarrow.compute.field("n") > 3).to_substrait(schema)).hex().
+// aboveThree is n > 3; made by pyarrow, for a schema of n: int64: bytes((pyarrow.compute.field("n") >
+// 3).to_substrait(schema)).hex().
 const aboveThree = "" +
 	"0a5a125868747470733a2f2f6769746875622e636f6d2f7375627374726169742d696f2f7375627374726169" +
 	"742f626c6f622f6d61696e2f657874656e73696f6e732f66756e6374696f6e735f636f6d70617269736f6e2e" +

@@ -59,7 +59,7 @@ func TestProviderIsCalledForEachStream(t *testing.T) {
 	eventually(t, "each reader is released", func() bool { return released.Load() == 3 })
 }
 
-// What a provider says is what the client reads, with the status that it carries.
+// The client gets the text and the status of a provider's error.
 func TestProviderFails(t *testing.T) {
 	server, uri := newServer(t)
 	var typedNil *reader
@@ -98,7 +98,7 @@ func TestProviderFails(t *testing.T) {
 	}
 }
 
-// A failure on the way ends that stream with its words, and nothing else.
+// A failure in the middle ends that stream with its text, and no other stream.
 func TestProviderFailsOnTheWay(t *testing.T) {
 	server, uri := newServer(t)
 	wrongType := arrow.NewSchema([]arrow.Field{{Name: "n", Type: arrow.PrimitiveTypes.Int32}}, nil)
@@ -210,7 +210,7 @@ func TestTickets(t *testing.T) {
 	}
 }
 
-// What cannot be served is refused in words.
+// What cannot be served is refused with a text.
 func TestRefusedArguments(t *testing.T) {
 	server, _ := newServer(t)
 	fails(t, server.Serve("t", nil), dipc.ErrInvalidArgument, "nil")
@@ -395,7 +395,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// What opens a server to others is asked for, and small bodies are lent where that is asked for.
+// Options open a server to other users and machines, and have small bodies lent.
 func TestServerOpenness(t *testing.T) {
 	for scheme, openness := range map[string]dipc.ServerOption{
 		"tcp": dipc.WithRemoteClients(), "ucx": dipc.WithTrustedNetwork(),
@@ -474,8 +474,8 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// The place of a client that has gone is free whatever its provider does, and the providers that do not
-// return are bounded.
+// The place of a client that has gone is free even if its provider still runs, and the number of such providers is
+// bounded.
 func TestStuckProviders(t *testing.T) {
 	server, uri := newServer(t, dipc.WithMaxStreams(1), dipc.WithMaxProviders(2))
 	letGo := make(chan struct{})
@@ -539,8 +539,8 @@ func TestServerOptions(t *testing.T) {
 	}
 }
 
-// Promise of Drain: clients are led to the server that it names, and without one told why they get
-// nothing. Promise of ListenFile: clients come by a socket that the host made.
+// Promise of Drain: clients are led to the server that it names; if it names none, they are told why they get nothing.
+// Promise of ListenFile: clients connect through a socket that the host made.
 func TestAServerThatDrainsLeadsElsewhere(t *testing.T) {
 	drains, uri := newServer(t)
 	other, elsewhere := newServer(t)

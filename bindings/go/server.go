@@ -15,8 +15,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 )
 
-// Server serves tables to clients. Its methods may be called by any goroutine, also at once. It must
-// be closed, and be reachable until then: one that is collected is closed.
+// Server serves tables to clients. Its methods may be called by any goroutine, also at once. It must be closed, and
+// stay reachable until then: the garbage collector closes a server that is not.
 type Server struct {
 	handle   *handle[*C.dipc_server]
 	requests *readiness // of the pull form
@@ -55,8 +55,7 @@ func NewServer(options ...ServerOption) (*Server, error) {
 		C.dipc_server_free(object)
 	})
 	s := &Server{handle: own, requests: requests, loans: &loans{server: own}}
-	// On a goroutine of its own: closing may wait a moment for providers, and other clean-ups would
-	// wait with it.
+	// Closing runs on its own goroutine: it may wait a moment for providers, and would delay other clean-ups.
 	runtime.AddCleanup(s, func(h *handle[*C.dipc_server]) { go h.close(stopNow) }, s.handle)
 	return s, nil
 }
@@ -92,9 +91,9 @@ func (s *Server) Listen(uri string) (string, error) {
 	return string(bound[:length]), nil
 }
 
-// ListenFile listens by a socket that listens already, as a service manager hands over, and returns the
-// whole URI that reaches the server. The scheme is "shm" for a Unix stream socket, "tcp" or "tls" for a TCP
-// socket. The file stays the caller's, who may close it.
+// ListenFile takes a socket that listens already, such as one from a service manager, and returns the whole URI that
+// reaches the server. The scheme is "shm" for a Unix stream socket, "tcp" or "tls" for a TCP socket. The file stays the
+// caller's, who may close it.
 func (s *Server) ListenFile(scheme string, socket *os.File) (string, error) {
 	name, err := cString("scheme", scheme)
 	if err != nil {
@@ -163,7 +162,7 @@ func (s *Server) Drain(elsewhere ...string) error {
 	})
 }
 
-// Role is what a URI gives: everything, or one of the two halves of a stream.
+// Role is the part of a stream that a URI gives: all of it, metadata only, or bodies only.
 type Role int32
 
 // The roles of a URI.
@@ -176,8 +175,8 @@ const (
 	RoleData Role = C.DIPC_ROLE_DATA
 )
 
-// Location is the URI of the first address that the server listens at, for one role. A client that
-// takes two URIs gets one for [RoleMetadata] and one for [RoleData].
+// Location is the URI of the first address that the server listens at, for one role. A client that takes two URIs needs
+// one for [RoleMetadata] and one for [RoleData].
 func (s *Server) Location(role Role) (string, error) {
 	var text string
 	err := s.call(func(object *C.dipc_server, failure **C.dipc_error) (status C.dipc_status) {
@@ -211,7 +210,7 @@ func (s *Server) Serve(ticket string, provider Provider, options ...ServeOption)
 	return s.serve(ticket, &ticketService{provider: provider, ticket: ticket}, options)
 }
 
-// serve has own answer the requests for ticket.
+// serve makes own answer the requests for ticket.
 func (s *Server) serve(ticket string, own service, options []ServeOption) error {
 	name, length := cBytes(ticket)
 	kept := cgo.NewHandle(own)
@@ -233,8 +232,8 @@ func (s *Server) Publish(ticket string, schema *arrow.Schema, batches ...arrow.R
 	})
 }
 
-// Replace publishes a table in the place of what ticket stands for, if anything. At no moment is the
-// ticket unknown, and streams under way go on with what they began.
+// Replace publishes a table under ticket, in place of an earlier table or provider. The ticket is known at every
+// moment, and running streams go on with the old one.
 func (s *Server) Replace(ticket string, schema *arrow.Schema, batches ...arrow.RecordBatch) error {
 	return s.put(ticket, schema, batches, func(object *C.dipc_server, t table, failure **C.dipc_error) C.dipc_status {
 		return C.dipc_server_replace(object, t.ticket, t.length, t.schema, t.batches, t.count, failure)
@@ -293,9 +292,9 @@ func (s *Server) put(
 	})
 }
 
-// SetDescription says what ticket stands for, for [Client.Describe] and [Client.List]. It is for
-// tickets of [Server.Serve]: of published tables the library knows it. Without endpoints the ticket
-// itself is the only one.
+// SetDescription says what ticket stands for, for [Client.Describe] and [Client.List]. It is for tickets of
+// [Server.Serve]: the library knows this for published tables. Without endpoints, the ticket itself is the only
+// endpoint.
 func (s *Server) SetDescription(ticket string, description *Description) error {
 	if description == nil {
 		return invalid("the description of ticket %q is nil", ticket)

@@ -25,9 +25,9 @@ func (o BodyOption) setServer(options *C.dipc_server_options) error { return o.s
 func (o BodyOption) setPut(r *putRequest) error                     { return o.put(r) }
 func (o BodyOption) setExchange(r *exchangeRequest) error           { return o.put(&r.putRequest) }
 
-// WithMaxStreams sets how many streams are served at once; one more is refused with [ErrBusy], unless
-// the deadline of its context lets it wait for a place. An eighth, 64 at most, is only for processes of
-// the server's own user, over shm. Default 64.
+// WithMaxStreams sets how many streams are served at once; one more is refused with [ErrBusy], unless the deadline of
+// its context lets it wait for a place. An eighth of the places, but at most 64, is only for processes of the server's
+// own user, over shm. Default 64.
 func WithMaxStreams(streams int) ServerOption {
 	return serverOption(func(o *C.dipc_server_options) error {
 		if streams < 1 {
@@ -38,9 +38,9 @@ func WithMaxStreams(streams int) ServerOption {
 	})
 }
 
-// WithMaxProviders sets how many streams providers may be busy with at once, those included whose
-// clients have gone; past it a request is refused with [ErrBusy]. A provider that waits should also
-// wait for its context. Default: as many as [WithMaxStreams] allows, and 64 more.
+// WithMaxProviders sets how many streams providers may serve at once, including streams whose clients have gone. Past
+// the limit a request is refused with [ErrBusy]. A provider that waits should also wait for its context. Default: as
+// many as [WithMaxStreams] allows, and 64 more.
 func WithMaxProviders(providers int) ServerOption {
 	return serverOption(func(o *C.dipc_server_options) error {
 		if providers < 1 {
@@ -51,8 +51,8 @@ func WithMaxProviders(providers int) ServerOption {
 	})
 }
 
-// WithMaxRegionBytes sets the most shared memory for copies; past it bodies travel as bytes. What
-// a client keeps counts, too. The memory of an [Arena] does not. Default 16 GiB.
+// WithMaxRegionBytes sets the most shared memory for copies; past it bodies travel as bytes. Copies that clients have
+// not given back count too. The memory of an [Arena] does not. Default 16 GiB.
 func WithMaxRegionBytes(bytes uint64) ServerOption {
 	return serverOption(func(o *C.dipc_server_options) error {
 		var failure *C.dipc_error
@@ -123,8 +123,8 @@ func WithPackedBodies() BodyOption {
 	}
 }
 
-// WithLentBodies lends memory wherever that is possible, small bodies and those of clients that do not
-// speak libdipc's extension included.
+// WithLentBodies lends memory wherever that is possible, small bodies and the bodies of clients without libdipc's
+// extension, included.
 func WithLentBodies() BodyOption {
 	return BodyOption{
 		server: func(o *C.dipc_server_options) error {
@@ -147,9 +147,9 @@ func WithRemoteClients() ServerOption {
 	})
 }
 
-// WithTrustedNetwork says that every process that can reach this server's network is trusted. Without
-// it every ucx address is refused with [ErrPermission]: who connects there can read and write the
-// memory of this process.
+// WithTrustedNetwork says that every process that can reach this server's network is trusted. Without it every ucx
+// address is refused with [ErrPermission]: every process that connects there can read and write the memory of this
+// process.
 func WithTrustedNetwork() ServerOption {
 	return serverOption(func(o *C.dipc_server_options) error {
 		var failure *C.dipc_error
@@ -170,7 +170,7 @@ func WithSpin(spin time.Duration) ServerOption {
 	})
 }
 
-// WithServerTransport sets what only one transport knows, as "ucx.TLS" to "tcp".
+// WithServerTransport sets an option of a single transport, such as "ucx.TLS" to "tcp".
 func WithServerTransport(name, value string) ServerOption {
 	return serverOption(func(o *C.dipc_server_options) error {
 		return setTransport(name, value, func(name, value *C.char, failure **C.dipc_error) C.dipc_status {

@@ -117,7 +117,7 @@ dipc_status dipcgo_log_set(int32_t level, uintptr_t logger, dipc_error **error) 
   return dipc_log_set(level, take_log, (void *)logger, forget, error);
 }
 
-/* Streams of Go's. Outputs are cleared first: Go may not store into memory that holds what only
+/* Streams of Go's. Outputs are cleared first: Go may not store into memory whose old content only
  * looks like pointers. */
 
 static int produce_schema(struct ArrowDeviceArrayStream *stream, struct ArrowSchema *out) {
@@ -130,7 +130,7 @@ static int produce_next(struct ArrowDeviceArrayStream *stream, struct ArrowDevic
   return dipcgoProduceNext((uintptr_t)stream->private_data, out);
 }
 
-/* The words are given by dipc_request_fail(). */
+/* dipc_request_fail() gives the text. */
 static const char *produce_error(struct ArrowDeviceArrayStream *stream) {
   (void)stream;
   return NULL;

@@ -9,7 +9,7 @@
 /* The file that the library was loaded from, or NULL; valid for the life of the process. */
 const char *dipcgo_library_path(void);
 
-/* A copy of a descriptor, for Go's runtime to watch; -1 and errno where there is none. */
+/* A copy of a descriptor, for Go's runtime to watch; -1 and errno if there is none. */
 int dipcgo_fd_copy(int fd);
 
 /* Whether a descriptor is readable now. */
@@ -29,7 +29,7 @@ dipc_status dipcgo_stream_schema(struct ArrowDeviceArrayStream *stream, struct A
 _Bool dipcgo_answer_schema(struct ArrowDeviceArrayStream *answer, struct ArrowSchema *out);
 _Bool dipcgo_answer_next(struct ArrowDeviceArrayStream *answer, struct ArrowDeviceArray *out);
 
-/* Release what is not released, and its memory where it came from calloc. NULL does nothing. */
+/* Release what is not released, and its memory if it came from calloc. NULL does nothing. */
 void dipcgo_stream_free(struct ArrowDeviceArrayStream *stream);
 void dipcgo_schema_release(struct ArrowSchema *schema);
 void dipcgo_array_release(struct ArrowArray *array);
@@ -66,7 +66,7 @@ typedef struct dipcgo_block {
   int64_t *sizes;               /* n_sizes numbers */
 } dipcgo_block;
 
-/* Everything zero; false where there is no memory. */
+/* Everything zero; false if there is no memory. */
 _Bool dipcgo_block_new(size_t n_arrays, size_t n_children, size_t n_buffers, size_t n_sizes,
                        dipcgo_block *out);
 

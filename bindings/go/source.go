@@ -50,8 +50,8 @@ func (s *Source) call(run func(object *C.dipc_request, failure **C.dipc_error) C
 	return check(status, failure)
 }
 
-// Schema is the schema of the table, for a program that decides with it. It is there at once, and no
-// more once the table is accepted: [Reader.Schema] has it then.
+// Schema is the schema of the table, for a program that decides by it whether to accept the table. It is there at once;
+// after Accept, call [Reader.Schema] instead.
 func (s *Source) Schema() (*arrow.Schema, error) {
 	described := (*C.struct_ArrowSchema)(C.calloc(1, C.sizeof_struct_ArrowSchema))
 	defer C.free(unsafe.Pointer(described))
@@ -65,9 +65,8 @@ func (s *Source) Schema() (*arrow.Schema, error) {
 	return schema, err
 }
 
-// Accept takes the table: from now on the client sends batches, as fast as they are read. A table that
-// is accepted must be read to its end, unless the request fails. One that its client leaves or fails ends
-// with an error, never with its end.
+// Accept takes the table: from now on the client sends batches, as fast as they are read. A table that is accepted must
+// be read to its end, unless the request fails. One that its client leaves or fails ends with an error, never normally.
 //
 // ctx ends the reading. The reader must be released.
 func (s *Source) Accept(ctx context.Context) (*Reader, error) {
@@ -89,7 +88,7 @@ func (s *Source) Accept(ctx context.Context) (*Reader, error) {
 		return nil, err
 	}
 	if ctx == context.Context(s.context) {
-		ctx = context.Background() // the stream tells of the request's end, and why
+		ctx = context.Background() // the stream reports the end of the request, and its reason
 	}
 	ended, ready := new(atomic.Bool), read.ready
 	read.ended = ended
@@ -105,9 +104,8 @@ func (s *Source) Accept(ctx context.Context) (*Reader, error) {
 	return r, nil
 }
 
-// Result tells the client that the first batches of its table, so many, are safe: whatever happens to
-// the rest, the program has them. The bytes are for the client's program, at most 32 KiB.
-// [Writer.NextResult] gives both.
+// Result tells the client that this many first batches of its table are safe: the program has them, whatever happens to
+// the rest. The bytes are for the client's program, at most 32 KiB. [Writer.NextResult] gives both.
 func (s *Source) Result(batches uint64, bytes []byte) error {
 	return s.call(func(object *C.dipc_request, failure **C.dipc_error) C.dipc_status {
 		first := (*C.uint8_t)(pointer(bytes))

@@ -16,15 +16,15 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/cdata"
 )
 
-// stream is the C side of a reader: what must be freed when the reader is released or collected, and
-// nothing that leads back to the reader. One goroutine at a time.
+// stream is the C side of a reader: what must be freed when the reader is released or collected. It has no reference to
+// the reader. One goroutine at a time.
 type stream struct {
 	object *C.struct_ArrowDeviceArrayStream // nil once closed
 	batch  *C.struct_ArrowDeviceArray       // where the library puts the next one
 	cancel *token
 	ready  *watched      // nil until something is waited for
 	spin   time.Duration // how long to look before each wait
-	ended  *atomic.Bool  // where the library does not know of cancel: whether it was triggered
+	ended  *atomic.Bool  // set if the library does not see cancel: whether it was triggered
 
 	blocked *atomic.Bool // whether the schema of an exchange is waited for in C
 

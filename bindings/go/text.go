@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// readText gets a text of the library's, whose length is not known: first the length is asked for, then
-// the text; and again where it has grown meanwhile.
+// readText gets a text of the library whose length is not known. It asks for the length, then for the text, and again
+// if the text has grown meanwhile.
 func readText(read func(buffer *C.char, size C.size_t, length *C.size_t) C.dipc_status) (string, C.dipc_status) {
 	var length C.size_t
 	if status := read(nil, 0, &length); status != C.DIPC_OK {
@@ -29,7 +29,7 @@ func readText(read func(buffer *C.char, size C.size_t, length *C.size_t) C.dipc_
 	}
 }
 
-// readBytes gets a ticket or another value of the library's that is no text.
+// readBytes gets a ticket or another value of the library that is not a text.
 func readBytes(read func(buffer *C.uint8_t, size C.size_t, length *C.size_t) C.dipc_status) (string, C.dipc_status) {
 	return readText(func(buffer *C.char, size C.size_t, length *C.size_t) C.dipc_status {
 		return read((*C.uint8_t)(unsafe.Pointer(buffer)), size, length)

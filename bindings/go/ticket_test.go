@@ -11,7 +11,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 )
 
-// Tickets are any bytes, and each verb brings all of them to the server: no text, NULs, nothing at all.
+// A ticket is any bytes, and each verb brings all of them to the server: bytes that are not UTF-8, NULs, and an empty
+// ticket.
 func TestTicketsAreBytes(t *testing.T) {
 	var mu sync.Mutex
 	asked := map[string][]dipc.Verb{}

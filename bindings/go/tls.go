@@ -15,7 +15,7 @@ func WithServerTLS(certificateFile, keyFile string) ServerOption {
 	})
 }
 
-// WithClientCA has a server ask its tls clients for a certificate of an authority of this PEM file.
+// WithClientCA makes a server ask its tls clients for a certificate that an authority in this PEM file has signed.
 func WithClientCA(caFile string) ServerOption {
 	return serverOption(func(o *C.dipc_server_options) error {
 		return withPaths(caFile, "", func(ca, _ *C.char, failure **C.dipc_error) C.dipc_status {
@@ -24,8 +24,8 @@ func WithClientCA(caFile string) ServerOption {
 	})
 }
 
-// ReloadTLS reads the server's certificates again: connections made from now on go by them. Where a file
-// cannot be used the server goes on with what it had.
+// ReloadTLS reads the server's certificates again: new connections use them. If a file cannot be used the server goes
+// on with what it had.
 func (s *Server) ReloadTLS() error {
 	return s.call(func(object *C.dipc_server, failure **C.dipc_error) C.dipc_status {
 		return C.dipc_server_reload_tls(object, failure)

@@ -21,7 +21,7 @@ import (
 // fails with a version of arrow-go that is mended: then the work-around that it names can go. The rest of
 // the package's tests say whether that was right.
 
-// mended is for a test whose fault is no more.
+// mended fails a test because its fault is mended.
 func mended(t *testing.T, fault, workAround string) {
 	t.Helper()
 	t.Errorf("arrow-go is mended, as it seems (%s): take out %s, and this test", fault, workAround)
@@ -83,7 +83,7 @@ func TestUpstreamExporterPinsNothing(t *testing.T) {
 // importer adds the two (the case of *array.Struct of exportArray in cdata_exports.go; no issue is known).
 func TestUpstreamExporterCountsOffsetsTwice(t *testing.T) {
 	inner := arrow.StructOf(arrow.Field{Name: "n", Type: arrow.PrimitiveTypes.Int32, Nullable: true})
-	// Memory of C's, so that fault 1 does not come in between.
+	// The memory is C's, so that fault 1 does not interfere.
 	builder := array.NewStructBuilder(newArena(t), inner)
 	defer builder.Release()
 	for i := range 10 {
@@ -96,7 +96,7 @@ func TestUpstreamExporterCountsOffsetsTwice(t *testing.T) {
 	defer slice.Release()
 	got, err := across(slice)
 	if err != nil {
-		return // the offset leads behind the end
+		return // the offset leads past the end
 	}
 	defer got.Release()
 	if slices.Equal(got.(*array.Struct).Field(0).(*array.Int32).Int32Values(), []int32{4, 5, 6}) {

@@ -64,11 +64,11 @@ func (c *Client) Put(
 	return newWriter(ctx, schema, object, cancel), nil
 }
 
-// Writer sends the batches of one table to a server. A table is over when Finish has returned without an
-// error; one that is closed before fails.
+// Writer sends the batches of one table to a server. A table is complete when Finish has returned without an error; a
+// table that is closed before fails.
 //
-// Any goroutine may call its methods, also at once: results may be waited for beside the writing. Those
-// that wait occupy no thread of the system. Their context ends the wait alone, and the table goes on.
+// Any goroutine may call its methods, also at once: one may wait for results while another writes. Calls that wait
+// occupy no thread of the system. Their context ends only the wait, and the table goes on.
 type Writer struct {
 	ctx    context.Context
 	schema *arrow.Schema
@@ -99,7 +99,7 @@ func newWriter(ctx context.Context, schema *arrow.Schema, object *C.dipc_put, ca
 func (w *Writer) Schema() *arrow.Schema { return w.schema }
 
 // Write sends a batch, and waits until the server has room for it. The batch is retained until the server
-// has given it back. Custom metadata of an arrow.RecordBatchWithMetadata go with it. Where ctx ends first,
+// has given it back. Custom metadata of an arrow.RecordBatchWithMetadata go with it. If ctx ends first,
 // nothing was sent and the table goes on.
 func (w *Writer) Write(ctx context.Context, batch arrow.RecordBatch) error {
 	if batch == nil {
@@ -135,15 +135,15 @@ func (w *Writer) WriteAll(ctx context.Context, reader array.RecordReader) error 
 	return err
 }
 
-// Result is a word of the server's program that a part of a table is safe, whatever happens to the rest.
+// Result says that the server's program has a part of a table safe, whatever happens to the rest.
 type Result struct {
 	Batches uint64 // from the first on
 	Bytes   []byte // of the server's program
 }
 
-// NextResult waits for the next result; [io.EOF] where the server has taken the whole table and all
-// results were given. They can be asked for also after Finish, or after a failure: it comes behind them. A
-// call that waits here lets the other methods go first.
+// NextResult waits for the next result; [io.EOF] if the server has taken the whole table and all results were given.
+// Results that are left can be read after Finish, and after a failure; the failure comes after the last of them. A call
+// that waits here lets the other methods go first.
 func (w *Writer) NextResult(ctx context.Context) (*Result, error) {
 	var result *Result
 	err := w.wait(ctx, w.room.tryLast, func(object *C.dipc_put, failure **C.dipc_error) C.dipc_status {
@@ -168,7 +168,7 @@ func (w *Writer) NextResult(ctx context.Context) (*Result, error) {
 }
 
 // Finish ends the table, and waits until the server's program has taken all of it. It gives the number of
-// batches taken. Where ctx ends first it may be called again.
+// batches taken. If ctx ends first it may be called again.
 func (w *Writer) Finish(ctx context.Context) (batches uint64, err error) {
 	var taken C.uint64_t
 	err = w.wait(ctx, w.room.try, func(object *C.dipc_put, failure **C.dipc_error) C.dipc_status {
@@ -199,14 +199,14 @@ func (w *Writer) Close() error {
 		w.one.Lock()
 		over := bool(C.dipc_put_is_over(object))
 		w.one.Unlock()
-		if !over { // an exchange's other table may still be read
+		if !over { // the answer of an exchange may still be read
 			w.cancel.trigger()
 		}
 	})
 	return nil
 }
 
-// Headers gives the headers of the server's answers so far; nil where there are none.
+// Headers gives the headers of the server's answers so far; nil if there are none.
 func (w *Writer) Headers() (headers Headers, err error) {
 	object, err := w.handle.use()
 	if err != nil {
@@ -273,7 +273,7 @@ func (w *Writer) wait(
 	defer w.handle.done()
 	wait := ctx
 	if ctx == w.ctx {
-		wait = context.Background() // the descriptor tells of the table's own context
+		wait = context.Background() // the descriptor shows the end of the table's own context
 	}
 	err = try(wait, func(failure **C.dipc_error) C.dipc_status {
 		w.one.Lock()

@@ -14,7 +14,8 @@ sources = [
               get(ENV, "LIBDIPC_COMMIT", "0000000000000000000000000000000000000000")),
 ]
 
-# cargo builds for the host's own C library unless it is told; its linker is the recipe's.
+# cargo builds for the host's own C library unless it gets a target; its linker comes from the
+# recipe.
 script = raw"""
 cd ${WORKSPACE}/srcdir/libdipc*
 cargo build --release --locked --lib --target "${rust_target}"

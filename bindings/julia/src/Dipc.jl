@@ -10,8 +10,8 @@ Moves Apache Arrow tables between processes without serialising them: the Julia 
         println(sum(batch.id))
     end
 
-See [`Dipc.get`](@ref), [`Dipc.Server`](@ref), [`Dipc.serve`](@ref), [`Dipc.DipcError`](@ref).
-The package sits on libdipc's C interface (`dipc.h`) and holds nothing of its protocol. Nothing is
+See [`Dipc.get`](@ref), [`Dipc.Server`](@ref), [`Dipc.serve`](@ref), [`Dipc.DipcError`](@ref). The
+package calls libdipc's C interface (`dipc.h`) and has no part of the protocol itself. Nothing is
 exported: names are used with `Dipc.` before them.
 """
 module Dipc
@@ -58,7 +58,7 @@ include("log.jl")        # the log
 
 function __init__()
     watch_for_tables()
-    # In reverse: what the end of servers logs is logged.
+    # In reverse order: so the log also has what servers log at their end.
     atexit(stop_log)
     atexit(stop_open_servers)
     return

@@ -6,7 +6,7 @@
 Who a client's certificate is for, which an authority of the server's has signed.
 
 - `subject`: as in `"CN=alice, O=Example"`
-- `names`: alternative names, each behind its kind: `"DNS:a.example"`, `"IP:10.0.0.7"`
+- `names`: alternative names, each after its kind: `"DNS:a.example"`, `"IP:10.0.0.7"`
 - `fingerprint`: SHA-256, in lower-case hexadecimal digits
 """
 struct Certificate
@@ -23,8 +23,9 @@ is `"pid 4711, uid 1000"`.
 
 - `transport`: `"shm"`, `"tls"`, `"tcp"` or `"ucx"`
 - `pid`, `uid`, `gid`: numbers of the client's process, its user and group; `nothing` over a
-  network, which does not tell. The `pid` is 0 where the process has none in this one's namespace
-- `address`: `"10.0.0.7:40112"`; `nothing` over shm. A port says nothing of the user behind it
+  network, which does not name processes. The `pid` is 0 if the process has none in this one's
+  namespace
+- `address`: `"10.0.0.7:40112"`; `nothing` over shm. A port does not show which user the client is
 - `certificate`: the [`Dipc.Certificate`](@ref) that the client has shown over tls; otherwise `nothing`
 """
 struct Peer
@@ -109,8 +110,9 @@ ticket(request::Request) = copy(request.ticket)
     Dipc.verb(request) -> Symbol
 
 What the client wants of the ticket: `:get`, its table; `:put`, to send a table, which
-[`Dipc.source`](@ref) accepts; `:exchange`, both at once; `:describe`, a description of it; `:list`, the
-tickets that begin so. Only a handler, which serves every ticket, is asked for more than tables.
+[`Dipc.source`](@ref) accepts; `:exchange`, both at once; `:describe`, a description of it; `:list`,
+the tickets that begin with it. Only a handler, which serves every ticket, is asked for more than
+tables.
 """
 verb(request::Request) = request.verb
 
@@ -124,8 +126,9 @@ headers(request::Request) = request.headers
 """
     Dipc.columns(request) -> Union{Nothing,Vector{String}}
 
-The columns that the client wants, in its order; `nothing`: all. A provider gives the whole table, and
-the library selects of it without a copy, unless the provider calls [`Dipc.take_selection`](@ref).
+The columns that the client wants, in its order; `nothing`: all. A provider gives the whole table,
+and the library selects from it without a copy, unless the provider calls
+[`Dipc.take_selection`](@ref).
 """
 function columns(request::Request)
     pointer = live(request)
@@ -154,9 +157,9 @@ end
 """
     Dipc.filter(request) -> Union{Nothing,Vector{UInt8}}
 
-The filter that the client wants rows to pass, which comes before [`Dipc.first_row`](@ref) and
-[`Dipc.rows`](@ref): the bytes of a `substrait.ExtendedExpression`, which are not checked yet; `nothing`:
-all rows pass.
+The filter that the client wants rows to pass; [`Dipc.first_row`](@ref) and [`Dipc.rows`](@ref)
+count the rows that pass: the bytes of a `substrait.ExtendedExpression`, which are not checked yet;
+`nothing`: all rows pass.
 """
 function filter(request::Request)
     pointer = live(request)
@@ -168,8 +171,8 @@ end
 """
     Dipc.take_selection(request)
 
-Takes it upon the provider to select: the table that it gives has the columns of
-[`Dipc.columns`](@ref), in their order, and the wanted rows alone.
+Says that the provider itself selects: the table that it gives has only the columns of
+[`Dipc.columns`](@ref), in their order, and only the wanted rows.
 """
 take_selection(request::Request) = check(e -> ccall(@c(dipc_request_take_selection), Int32,
     (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}), live(request), e))
@@ -178,7 +181,7 @@ take_selection(request::Request) = check(e -> ccall(@c(dipc_request_take_selecti
     Dipc.time_left(request) -> Union{Nothing,Dates.Nanosecond}
 
 How long the client still waits for the end of the stream: zero once its deadline has passed or the
-request is over, `nothing` where it has set no deadline.
+request is over, `nothing` if it has set no deadline.
 """
 function time_left(request::Request)
     left = ccall(@c(dipc_request_time_left_ns), UInt64, (Ptr{Cvoid},), request.pointer)
@@ -190,7 +193,7 @@ end
 
 Adds headers (any iterator of pairs, see [`Dipc.Headers`](@ref)) to the answer, at most 32 KiB in
 all. The client gets them with the schema; those that are added later go with a failure of the
-stream. Where the request fails before its schema the client gets none.
+stream. If the request fails before its schema the client gets none.
 """
 function add_headers(request::Request, headers)
     with_headers(Headers(headers)) do handle
@@ -238,9 +241,10 @@ end
     Dipc.source(request) -> Dipc.Stream
 
 Accepts the table that the client sends, and gives it: from now on batches come, as fast as they are
-taken. Where the verb is `:put` the handler reads it to its end, and returns: then the client's
-[`Dipc.put`](@ref) does. Where it is `:exchange` the handler gives the answer, which may be an iterator that
-reads the client's table. A table that its client leaves or fails ends with an exception, never with its end.
+taken. If the verb is `:put` the handler reads it to its end, and returns: then the client's
+[`Dipc.put`](@ref) does. If it is `:exchange` the handler gives the answer, which may be an iterator
+that reads the client's table. A table that its client leaves or fails ends with an exception, never
+normally.
 """
 function source(request::Request)
     out = Ref(zeroed(ArrowDeviceArrayStream))
@@ -258,8 +262,9 @@ end
 """
     Dipc.set_label(request, label)
 
-Has the request counted under `label`, of 1 to 128 bytes, in [`Dipc.stats_text`](@ref). Call it before the
-stream begins. Otherwise the label is the ticket, or "(handler)" for what a handler serves. Choose few: each
+Makes the figures count the request under `label`, of 1 to 128 bytes ([`Dipc.stats_text`](@ref)).
+Call it before the stream begins. Otherwise the label is the ticket, or "(handler)" for what a
+handler serves. Choose few: each
 label has figures of its own.
 """
 function set_label(request::Request, label::AbstractString)
@@ -271,8 +276,9 @@ end
 """
     Dipc.result(request, batches, bytes="")
 
-Tells the client that a part of its table is safe, whatever happens to the rest: `batches`, from the
-first on. `bytes`, at most 32 KiB, are for its program. [`Dipc.next_result`](@ref) gives both there.
+Tells the client that a part of its table is safe, whatever happens to the rest: so many `batches`,
+from the first on. `bytes`, at most 32 KiB, are for the client's program. [`Dipc.next_result`](@ref)
+gives both there.
 """
 function result(request::Request, batches::Integer, bytes = "")
     data = ticket_bytes(bytes)
@@ -281,8 +287,8 @@ function result(request::Request, batches::Integer, bytes = "")
     return
 end
 
-# How often releases are looked for: while a request is being answered, and otherwise. The release of
-# a published table wakes nobody.
+# How often releases are looked for: while a request is being answered, and otherwise. The release
+# of a published table wakes no task.
 const DRAIN_NS = UInt64(100_000_000)
 const IDLE_NS = UInt64(1_000_000_000)
 
@@ -338,8 +344,8 @@ function accept_request(server)
     return true
 end
 
-# An interrupt comes to whatever task Julia happens to be in. It is meant for the program, not for a
-# task of the server's.
+# Julia gives an interrupt to whichever task runs. It is meant for the program, not for a task of
+# the server.
 function pass_on(server, exception)
     owner = server.owner
     istaskdone(owner) || owner === current_task() || schedule(owner, exception; error = true)
@@ -355,7 +361,7 @@ function drain_releases(server)
     return
 end
 
-# Serves one client, to the end or to a failure, which the client is told.
+# Serves one client, to the end or to a failure, of which the client is told.
 function answer(server::Server, request::Request)
     enter(server; anyway = true)
     opened = nothing
@@ -369,7 +375,7 @@ function answer(server::Server, request::Request)
         is_complete(request) || send_parts(server, request, opened.parts)
         finish(request)
     catch exception
-        # Also where the client has gone: then there is nobody to be told, which does no harm.
+        # This also runs if the client has gone. Then nobody is told, which does no harm.
         fail(request, exception)
         exception isa InterruptException && pass_on(server, exception)
     finally
@@ -390,7 +396,7 @@ function send_parts(server, request, parts)
         send(request, node, metadata)
         drain_releases(server)
         is_complete(request) && return
-        # A client in this process needs its turn too.
+        # A client in this process must be able to run too.
         yield()
     end
     return
@@ -419,7 +425,7 @@ function send(request, node, pairs)
                   length(metadata), 0, error)
         end
     finally
-        # Where it was taken there is nothing left to release.
+        # If the library took it, there is nothing left to release.
         release_export(array)
     end
     return
@@ -431,7 +437,7 @@ finish(request::Request) = patiently(request) do error
     ccall(@c(dipc_request_finish), Int32, (Ptr{Cvoid}, UInt64, Ptr{Ptr{Cvoid}}), request.pointer, 0, error)
 end
 
-# Makes a call that does not wait until it says something else than that the client has no room.
+# Repeats a call that does not wait, until its answer is not that the client has no room.
 function patiently(call, request::Request)
     error = Ref{Ptr{Cvoid}}(C_NULL)
     while true

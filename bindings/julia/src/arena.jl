@@ -37,7 +37,7 @@ kind(::Arena) = "arena"
 """
     close(arena::Dipc.Arena)
 
-Gives no more memory. Vectors made before stay valid.
+After this the arena gives no more memory. Vectors made before stay valid.
 """
 function Base.close(arena::Arena)
     pointer, arena.pointer = arena.pointer, C_NULL
@@ -45,7 +45,7 @@ function Base.close(arena::Arena)
     return
 end
 
-# A block, given back when nothing looks into it any more.
+# A block. It is given back when nothing uses it any more.
 mutable struct Block
     pointer::Ptr{Cvoid}
 
@@ -54,7 +54,8 @@ mutable struct Block
         check(e -> ccall(@c(dipc_arena_alloc), Int32,
             (Ptr{Cvoid}, Csize_t, Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}), raw(arena), bytes, out, e))
         return finalizer(new(out[])) do block
-            # NULL finds the arena, which may be closed. It is a block in use: this cannot fail.
+            # NULL instead of the arena lets the library find it, even if it is closed. The block is
+            # in use, so this cannot fail.
             ccall(@c(dipc_arena_dealloc), Int32, (Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}),
                   C_NULL, block.pointer, C_NULL)
         end

@@ -1,7 +1,7 @@
 # Who may do what: the host's decision about each request, in the pull form. A task of Julia's takes the
 # request out of the server's queue and decides; no thread of the library enters Julia for it.
 
-# Throws where something cannot decide about requests.
+# Throws if something cannot decide about requests.
 function ensure_authorizer(authorizer)
     authorizer === nothing && return
     authorizer isa Function || !isempty(methods(authorizer)) ||
@@ -11,7 +11,7 @@ end
 
 is_undecided(request::Ptr{Cvoid}) = ccall(@c(dipc_request_is_undecided), UInt8, (Ptr{Cvoid},), request) != 0
 
-# Asks the host about a request, and tells the client where it is refused.
+# Asks the host about a request, and tells the client if the request is refused.
 function decide(server::Server, request::Request)
     enter(server; anyway = true)
     try
@@ -35,7 +35,7 @@ end
 """
     Dipc.principal(request) -> Union{Nothing,String}
 
-The name that the server's authorizer has given the client; `nothing` where it has given none.
+The name that the server's authorizer has given the client; `nothing` if it has given none.
 """
 principal(request::Request) = request.principal
 

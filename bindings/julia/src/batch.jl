@@ -7,8 +7,8 @@ A record batch: columns of one length. `batch.name`, `batch[:name]`, `batch["nam
 give a column; `propertynames(batch)` the names; `NamedTuple(batch)` all columns, which is a table to
 everything that knows Tables.jl. `Dipc.nrows`, `Dipc.schema` and `Dipc.metadata` say the rest.
 
-Columns look into memory that the server shares: each keeps the batch's memory alive for itself.
-A name that the schema has twice gets a number at its end the second time.
+Columns are views of memory that the server shares. Each column by itself keeps the batch's memory
+alive. A name that the schema has twice gets a number at its end the second time.
 """
 struct Batch
     names::Vector{Symbol}
@@ -63,7 +63,7 @@ end
 text_pairs(pair::Pair) = text_pairs((pair,))
 text_pairs(pairs) = Pair{String,String}[String(key) => String(value) for (key, value) in pairs]
 
-# The metadata of one batch, of whatever can be served.
+# The metadata of one batch, for each kind of object that can be served.
 metadata_of(batch::Batch) = metadata(batch)
 metadata_of(table::TableWithMetadata) = table.metadata
 metadata_of(_) = Pair{String,String}[]
@@ -106,6 +106,6 @@ function table(batches)
     return NamedTuple{Tuple(names(all[1]))}(Tuple(
         reduce(vcat, [batch[i] for batch in all]) for i in 1:length(all[1])))
 end
-# No batch has told the element types.
+# There is no batch that could tell the element types.
 table(::Any, schema::Schema) =
     NamedTuple{Tuple(unique_names(schema.fields))}(Tuple(Union{}[] for _ in schema.fields))

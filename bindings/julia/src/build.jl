@@ -17,8 +17,8 @@ function Node(length::Int, null_count::Int, buffers::Tuple; children = Node[], d
     return Node(length, null_count, 0, pointers, roots, children, dictionary)
 end
 
-# What a child holds where its parent is missing: nothing that anyone sees, so that also a child that
-# may not be missing has it.
+# A filler for a child whose parent is missing. Nobody sees it, so a child that cannot be missing
+# may have it too.
 struct Hidden end
 const hidden = Hidden()
 
@@ -32,8 +32,9 @@ the conversion of a value throws.
 """
 build(field::Field, values::AbstractVector) = Base.invokelatest(build_now, field, values)::Node
 
-# What goes over the elements is compiled for each type of vector, what chooses it only once: `build`
-# hides the types from the compiler, which would else follow every type through every choice.
+# The loops over elements are compiled for each type of vector, but the code that chooses a loop
+# only once. So `build` hides the types from the compiler, which would otherwise compile every
+# choice for every type.
 function build_now(field::Field, @nospecialize(values::AbstractVector))
     column = source(values)
     column !== nothing && same_layout(field, column.field) && return handed_on(column)
@@ -51,7 +52,7 @@ function build_now(field::Field, @nospecialize(values::AbstractVector))
     return Node(length(values), nulls, (bits, fixed(storage(field), values)))
 end
 
-# Whether arrays of the one field can stand for the other's.
+# Whether arrays of one field can be used as arrays of the other.
 same_layout(a::Field, b::Field) =
     a.format == b.format && length(a.children) == length(b.children) &&
     all(same_layout(x, y) for (x, y) in zip(a.children, b.children)) &&
@@ -72,7 +73,7 @@ end
 
 may_be_null(::Type{T}) where {T} = T >: Missing || T >: Nothing || T >: Hidden
 
-# The validity bitmap, where one is needed, and the number of nulls.
+# The validity bitmap, if one is needed, and the number of nulls.
 function bitmap(field, values::AbstractVector{T}) where {T}
     may_be_null(T) || return nothing, 0
     nulls = 0
@@ -101,7 +102,8 @@ build_nulls(field, @nospecialize(values)) =
     all(isnull, values) ? Node(length(values), length(values), ()) :
     throw(ArgumentError("column $(field.name) is of the type null and has a value"))
 
-# Values of fixed width: the type they are stored in, and what makes it of a value.
+# Values of fixed width: the type in which they are stored, and the function that converts a value
+# to it.
 struct Storage{T,F}
     make::F
 end
@@ -136,7 +138,7 @@ function storage(field)
     if startswith(format, "ts") && haskey(TIMESTAMP_UNITS, format[3])
         U = TIMESTAMP_UNITS[format[3]]
         zone = parameter(format)
-        # So that vectors of timestamps are stored as they are.
+        # This method lets vectors of timestamps be stored without a conversion.
         U == Millisecond && isempty(zone) && return Storage{Int64}(milliseconds)
         T = Timestamp{U,isempty(zone) ? nothing : Symbol(zone)}
         return Storage{T}(value -> timestamp(T, value))
@@ -210,7 +212,7 @@ function build_views(field, values, bits, nulls)
             copyto!(views, at + 5, bytes)
         else
             copyto!(views, at + 5, bytes, 1, 4)
-            # The second number, the buffer's, stays 0.
+            # The second number, which names the buffer, stays 0.
             put!(views, at + 12, Int32(length(data)))
             append!(data, bytes)
         end

@@ -9,8 +9,8 @@ not given one. `close(client)` leaves its streams and batches valid.
 - `any_user`: whether to trust servers of other users of this machine
 - `idle_timeout`: seconds or a `Dates` period for which a connection without a stream is kept; `nothing`: for ever
 - `max_idle`: how many of them are kept for each server
-- `connections`: the most to one server that takes many streams on one; past that streams share. 0: each stream
-  has its own
+- `connections`: the most connections to one server that takes many streams on one; further streams
+  share them. 0: each stream has its own
 - `tls_ca`: path of the authorities, in PEM, whose certificates tls servers may have; otherwise the system's
 - `tls`: paths of the client's certificate and of its key, `(certificate, key)`, for servers that ask for one
 - `tls_server_name`: the name that a server's certificate must have; otherwise the host of the URI
@@ -40,7 +40,7 @@ mutable struct Client <: SharedHandle
             check(e -> ccall(@c(dipc_client_new), Int32,
                 (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}), options, out, e))
         end
-        # At the end of the program a call may still run, on a thread of its own.
+        # At the end of the program a call may still run, on its own thread.
         return finalizer(client -> client.calls == 0 && client.pointer != C_NULL && free(client),
                          new(out[], 0, false, Threads.SpinLock()))
     end
@@ -104,7 +104,7 @@ end
 Base.IteratorSize(::Type{Stream}) = Base.SizeUnknown()
 Base.eltype(::Type{Stream}) = Union{Batch,DeviceBatch}
 
-# That of an answer to an exchange may come late: then a thread waits for it.
+# The schema of an exchange's answer may come late: then a thread waits for it.
 function schema(stream::Stream)
     stream.schema === nothing || return stream.schema
     return using_stream(stream) do p
@@ -133,9 +133,9 @@ Asks a server for a ticket, and returns once the schema is there.
 - `ticket`: text or bytes
 - `client`: a [`Dipc.Client`](@ref)
 - `cancel`: a [`Dipc.Cancel`](@ref), which ends this call and the stream
-- `connect_timeout`: seconds or a `Dates` period, up to the server's first answer (10 s).
-  A note that the request has arrived is one, which the server sends where its provider takes
-  longer: only `deadline` and `stall_timeout` end the wait then
+- `connect_timeout`: seconds or a `Dates` period, up to the server's first answer (10 s). If the
+  provider takes longer, the server first sends a note that the request has arrived. The note counts
+  as the answer; after it only `deadline` and `stall_timeout` end the wait
 - `stall_timeout`: how long the server may say nothing (no limit)
 - `deadline`: how long the whole stream may take, from the request on; then it fails with
   `Dipc.ERR_TIMEOUT`. The server sees what is left (no limit)
@@ -147,13 +147,13 @@ Asks a server for a ticket, and returns once the schema is there.
 - `headers`: [`Dipc.Headers`](@ref) for the server's provider, or any iterator of pairs; at most
   64 KiB
 - `columns`: names of the columns that are wanted, in this order (all). Others are not sent. Without a name: rows without
-  columns. `Dipc.ERR_INVALID_ARGUMENT` where the table does not have a column, or has several of the name
+  columns. `Dipc.ERR_INVALID_ARGUMENT` if the table does not have a column, or has several of the name
 - `first_row`, `rows`: the first row that is wanted, counting from 0 (0), and the most rows (all). Batches outside the
   range are not sent
 - `filter`: a condition that rows must pass, which the server evaluates before it counts rows (none): the bytes of a
-  `substrait.ExtendedExpression` of booleans. `Dipc.ERR_INVALID_ARGUMENT` where it is malformed or the table does not
-  have a column, `Dipc.ERR_UNSUPPORTED` where filters do not support it or the server knows none
-- `window`: `(batches, bytes)` that the server may run ahead of what was taken (16, 256 MiB)
+  `substrait.ExtendedExpression` of booleans. `Dipc.ERR_INVALID_ARGUMENT` if it is malformed or the table does not
+  have a column, `Dipc.ERR_UNSUPPORTED` if filters do not support it or the server knows none
+- `window`: `(batches, bytes)` that the server may send before they are taken (16, 256 MiB)
 - `lent_limit_bytes`: the most memory of copies that the server may lend at once (1 GiB)
 - `message_limit_bytes`: the most memory that one message may take here beside its body, unpacked, copied to be
   checked, or as dictionaries of the stream (512 MiB; 16 GiB for servers of the same user)
@@ -161,7 +161,7 @@ Asks a server for a ticket, and returns once the schema is there.
   where the server has them, if this process reaches that without a copy, otherwise on the host. Batches
   on a device are [`Dipc.DeviceBatch`](@ref)es
 - `validation`: `:structure`, `:full` (values as well), or `:auto`: full for servers of other users
-- `connections`: how many connections carry the stream, where the transport can spread it: tcp (1)
+- `connections`: how many connections carry the stream, if the transport can spread it: tcp (1)
 - `spin`: how long a task that waits for a batch looks for it before it sleeps, with a whole core (0)
 
     for batch in Dipc.get("shm:@demo", "numbers")
@@ -182,7 +182,7 @@ function ask_for_stream(verb, uri, ticket; spin = nothing, options...)
     return Stream(out, token, read_schema(out); spin = spin)
 end
 
-# Asks a server, and takes its answer by `take(request, error)`. Gives the token of the answer.
+# Asks a server, and takes its answer by `take(request, error)`. Returns the token of the answer.
 function ask(take, verb, uri, ticket; client::Client = default_client(), cancel = nothing, options...)
     token = token_of(cancel)
     with_address(uri, ticket) do uris, n_uris, name, n_bytes
@@ -256,7 +256,7 @@ end
 set_filter(message) = (options, error) -> ccall(@c(dipc_get_options_set_filter), Int32,
     (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Ptr{Cvoid}}), options, message, length(message), error)
 
-# Reads the schema of a C stream; `call` makes the call, which waits where the schema is not there yet.
+# Reads the schema of a C stream; `call` makes the call, which waits if the schema is not there yet.
 function read_schema(stream, call = nothing)
     out = Ref(zeroed(ArrowSchema))
     GC.@preserve stream out begin
@@ -281,7 +281,7 @@ function taken_schema(out)
     end
 end
 
-# What a stream of the library's failed with.
+# The error with which a stream of the library has failed.
 function stream_error(p::Ptr{ArrowDeviceArrayStream})
     error = Ref{Ptr{Cvoid}}(C_NULL)
     status = ccall(@c(dipc_stream_status), Int32, (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}), p, error)
@@ -294,7 +294,7 @@ function Base.iterate(stream::Stream, _ = nothing)
 end
 
 function next_batch(stream::Stream)
-    # Not with the lock, which whoever comes in then may want.
+    # Without the lock, because a task that runs meanwhile may want it.
     time_ns() >= stream.turn_ends && let_others_run(yield, stream)
     lock(stream.lock)
     try
@@ -317,14 +317,15 @@ end
 const STREAM_STATS = (:rows, :batches, :bytes_lent, :bytes_copied, :bytes_received, :bytes_copied_on_device,
                       :bytes_staged, :batches_here)
 
-# So long a task takes batches that are there before others have their turn.
+# How long a task takes batches that are there before other tasks run.
 const TURN_NS = UInt64(1_000_000)
 
 # Writes the next batch to `out`, and waits for it in Julia's event loop.
 function next_struct(stream::Stream, p, out)
     looks_until = stream.spin == 0 ? UInt64(0) : time_ns() + min(stream.spin, UInt64(1) << 62)
     while true
-        # Before the call, which then has it tell of what was not found.
+        # Before the call: if the call finds nothing, the descriptor then becomes readable when
+        # something comes.
         fd = descriptor(@c(dipc_stream_fd), p)
         status = check(e -> ccall(@c(dipc_stream_try_next), Int32,
             (Ptr{Cvoid}, Ptr{ArrowDeviceArray}, Ptr{Ptr{Cvoid}}), p, out, e))
@@ -363,11 +364,11 @@ headers(stream::Stream) = using_stream(p -> read_headers(@c(dipc_stream_headers)
 """
     close(stream::Dipc.Stream)
 
-Ends the stream; before its end that cancels it, also where another task waits for a batch. Batches
+Ends the stream; before its end that cancels it, even if another task waits for a batch. Batches
 that were taken stay valid.
 """
 function Base.close(stream::Stream)
-    # Whoever waits for a batch has the lock.
+    # A task that waits for a batch has the lock.
     stream.ended || released(stream) || cancel(stream.token)
     lock(() -> release_stream(stream), stream.lock)
     return
@@ -375,7 +376,7 @@ end
 
 function release_stream(stream::Stream)
     released(stream) && return
-    # It writes NULL to the struct's release.
+    # The call writes NULL to the struct's release.
     GC.@preserve stream ccall(stream.stream[].release, Cvoid, (Ptr{Cvoid},), stream_pointer(stream))
     return
 end
@@ -383,15 +384,15 @@ end
 """
     Dipc.stats(stream) -> NamedTuple
 
-What has come so far: rows, batches, and bytes of bodies that were lent, copied here, received through
-the connection, copied here on a device, or staged: copied here between the host and a device. `batches_here` were not
-taken yet, and are there without waiting for the server.
+What has come so far: rows, batches, and bytes of bodies that were lent, copied here, received
+through the connection, copied here on a device, or staged: copied here between the host and a
+device. `batches_here` is the number of batches that have come and were not taken yet.
 """
 stats(stream::Stream) = using_stream(stream) do p
     NamedTuple{STREAM_STATS}(ntuple(i -> stat(@c(dipc_stream_stat), p, i), length(STREAM_STATS)))
 end
 
-# Runs `use(pointer)` with an open stream that no other task uses meanwhile.
+# Runs `use(pointer)` with an open stream; no other task uses the stream meanwhile.
 using_stream(use, stream::Stream) = lock(stream.lock) do
     released(stream) && throw(DipcError(ERR_CANCELLED, "the stream is closed"))
     GC.@preserve stream use(stream_pointer(stream))

@@ -1,8 +1,8 @@
 # The memory of a batch, and who keeps it.
 
-# An array that the library gave. Everything that looks into its memory refers to the owner; when
-# nothing does any more the finalizer releases it, on whatever thread the collector runs: the library
-# allows that, only queues the release, and calls nothing of Julia's.
+# An array that the library gave. Every view of its memory refers to the owner. When no view is
+# left, the finalizer releases the array, on the thread of the collector. The library allows that:
+# it only queues the release, and calls no Julia code.
 mutable struct Owner
     array::Base.RefValue{ArrowDeviceArray}
 
@@ -21,8 +21,8 @@ function release_owner(owner::Owner)
     return
 end
 
-# One column of a batch, or a child of one, as it came: what a vector looks into, and what is handed
-# on without a copy when the vector is served again.
+# One column of a batch, or a child of a column, as it came. A vector is a view of it, and serving
+# the vector again hands it on without a copy.
 mutable struct Column
     field::Field
     array::ArrowArray
@@ -33,11 +33,11 @@ end
 
 buffer(column::Column, i) = unsafe_load(column.array.buffers, i)
 
-# A child, at the rows `offset` and on of the parent's own counting.
+# A child, from the parent's row `offset` on.
 function child(column::Column, i, offset = 0, length = nothing)
     array = unsafe_load(unsafe_load(column.array.children, i))
     rows = length === nothing ? array.length - offset : length
-    # The library has checked what came; this is for streams that it was told not to check.
+    # The library checks what comes; this check is for streams that it was told not to check.
     0 <= offset && 0 <= rows && offset + rows <= array.length || throw(DipcError(ERR_INVALID_DATA,
         "column $(column.field.name): a child has $(array.length) rows and $(offset + rows) are used"))
     return Column(column.field.children[i], array, array.offset + offset, rows, column.owner)
@@ -48,7 +48,7 @@ function dictionary(column::Column)
     return Column(column.field.dictionary, array, array.offset, array.length, column.owner)
 end
 
-# Where a bitmap says which rows are there; NULL where all are.
+# The address of the bitmap that says which rows are not null; NULL if none is null.
 function validity(column::Column)
     array = column.array
     array.n_buffers == 0 && return Ptr{UInt8}(C_NULL)

@@ -20,7 +20,8 @@ elements(map::AbstractDict) = collect(pairs(map))
 elements(map::MapView) = [map.keys[i] => map.values[i] for i in 1:length(map)]
 elements(other) = throw(ArgumentError("a $(typeof(other)) is no list and no dictionary"))
 
-# All elements in one vector, of a type as narrow as theirs; and where each list begins.
+# All elements in one vector, whose type is as narrow as theirs, and the place where each list
+# begins.
 function flatten(@nospecialize(values))
     ends = Int[0]
     all = []
@@ -31,7 +32,7 @@ function flatten(@nospecialize(values))
     return narrowed(all), ends
 end
 
-# The same values in a vector of their own type: what goes over a vector of Any is slow.
+# The same values in a vector of their own type, because loops over a vector of Any are slow.
 narrowed(values) = isempty(values) ? values : identity.(values)
 
 function list_offsets(field, ::Type{O}, ends) where {O}
@@ -73,7 +74,8 @@ function build_struct(field, @nospecialize(values), bits, nulls)
     return Node(length(values), nulls, (bits,); children = children)
 end
 
-# The part of a struct: a named tuple's by name, so that their order does not matter.
+# One field of a struct value: of a named tuple by name, so that the order of its fields does not
+# matter.
 part_of(value::NamedTuple, name, i) = haskey(value, name) ? value[name] : throw(
     ArgumentError("a struct has no $name: $value"))
 part_of(pair::Pair, name, i) = pair[i]
@@ -101,7 +103,7 @@ function build_union(field, format, @nospecialize(values))
     return Node(length(values), 0, (type_ids, offsets); children = children)
 end
 
-# The child that takes a value: the one that it names, or the first of its type.
+# The child for a value: the child that the value names, or the first child of its type.
 function child_for(field, ids, @nospecialize(value), i)
     at = value isa UnionValue ? findfirst(==(value.id), ids) :
          value === hidden ? firstindex(ids) : findfirst(child -> takes(child, value), field.children)
@@ -121,7 +123,7 @@ function takes(field::Field, @nospecialize(value))
     try
         return field_of("", typeof(value), [value]).format == format
     catch exception
-        # There is no child for what no Arrow type is for.
+        # A value that no Arrow type can hold has no child.
         exception isa NoFormat || rethrow()
         return false
     end

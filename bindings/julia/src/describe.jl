@@ -7,7 +7,7 @@ Where a part of a table is, or one table of a list.
 
 - `ticket::Vector{UInt8}`: what to ask for; text or bytes
 - `uris::Vector{String}`: servers that have it, the best one first; none: the server that was asked
-- `rows`, `bytes`: how large it is; `nothing` where that is not known
+- `rows`, `bytes`: how large the part is; `nothing` if that is not known
 """
 struct Endpoint
     ticket::Vector{UInt8}
@@ -61,8 +61,8 @@ const TOTAL_ROWS, TOTAL_BYTES, TOTAL_BATCHES = Int32(1), Int32(2), Int32(3)
 Asks a server what a ticket stands for: schema, totals, and where its parts are. The table itself
 is not sent. The options are those of [`Dipc.get`](@ref).
 
-The server knows all of a table that it was given whole. Of other tickets it knows what
-[`Dipc.set_description`](@ref) said; for unknown tickets its handler answers.
+The server can describe a table that it was given whole. For other tickets of its own it knows what
+[`Dipc.set_description`](@ref) said; for all further tickets its handler answers.
 """
 function describe(uri, ticket; options...)
     out = Ref{Ptr{Cvoid}}(C_NULL)
@@ -80,11 +80,11 @@ end
 """
     Dipc.list(uri, prefix=""; options...) -> Dipc.Stream
 
-Asks a server for its tickets that begin with `prefix` (text or bytes). Where there are none, its
+Asks a server for its tickets that begin with `prefix` (text or bytes). If there are none, its
 handler answers. The options are those of [`Dipc.get`](@ref).
 
 The answer is a table with a row for each ticket. Its columns are `descriptor` (the ticket's bytes),
-`uris` (servers that have it; none: this server), `rows` and `bytes` (`missing` where not known):
+`uris` (servers that have it; none: this server), `rows` and `bytes` (`missing` if not known):
 
     tables = Dipc.table(Dipc.list("shm:@demo"))
     println(String.(tables.descriptor))

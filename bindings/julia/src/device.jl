@@ -5,8 +5,9 @@
 
 A record batch that lies on a device, which Julia cannot look into: `Dipc.nrows`, `Dipc.schema` and
 `Dipc.metadata` say what it is, `Dipc.device` where it lies, and `pointer(batch)` is its C struct
-`ArrowDeviceArray`, for libraries that read it there. They wait for its `sync_event`, where there is
-one, and must not release it: its memory lives as long as the batch.
+`ArrowDeviceArray`, for libraries that read it there. Such a library waits for the struct's
+`sync_event`, if there is one, and must not release the struct: its memory lives as long as the
+batch.
 """
 struct DeviceBatch
     owner::Owner

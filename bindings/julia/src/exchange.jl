@@ -4,17 +4,17 @@
     Dipc.exchange(uri, ticket, schema::Dipc.Schema; options...) -> (Dipc.Put, Dipc.Stream)
     Dipc.exchange(f, uri, ticket, schema; options...)
 
-Sends a table of a schema to a server and gets one from there, on one connection at once; returns once the
-server has accepted. One task may write to the put while another iterates the stream, and either table may
-end first. [`Dipc.finish`](@ref) waits until the server has ended its table, too: iterate the stream to its
-end before or meanwhile. An exception at either side ends both tables at both sides, and so does `close` of
-one of them before its end.
+Sends a table of a schema to a server and gets one from it at the same time, on one connection;
+returns once the server has accepted. One task may write to the put while another iterates the
+stream, and either table may end first. [`Dipc.finish`](@ref) waits until the server has ended its
+table, too: iterate the stream to its end before or meanwhile. An exception at either side ends both
+tables at both sides, and so does `close` of one of them before its end.
 
 With a function, also as a `do` block, the tables fail with what `f(put, stream)` throws, and the put is
-finished where it has not been.
+finished if it has not been.
 
-- `window`, `lent_limit_bytes`, `message_limit_bytes`, `validation`, `spin`: of the table from there, as for
-  [`Dipc.get`](@ref)
+- `window`, `lent_limit_bytes`, `message_limit_bytes`, `validation`, `spin`: for the server's table,
+  as for [`Dipc.get`](@ref)
 - the other options are those of [`Dipc.open_put`](@ref)
 
     Dipc.exchange("shm:@demo", "doubled", Dipc.Schema([Dipc.Field("n", "l")])) do put, doubled

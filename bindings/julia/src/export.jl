@@ -1,8 +1,8 @@
-# Arrays as C structs, and when they come back.
+# Arrays as C structs, and their release.
 #
 # The library may release an array on any thread, and Julia before 1.9 can be entered on its own
-# threads only. So a release runs nothing of Julia's: it sets a byte of C memory. `collect_exports`
-# looks for arrays whose bytes are all set and lets go of their memory.
+# threads only. So a release runs no Julia code: it sets a byte of C memory. `collect_exports` looks
+# for arrays whose bytes are all set and lets go of their memory.
 
 # An array that was handed to the library, with all its children.
 mutable struct Export
@@ -14,14 +14,15 @@ end
 const EXPORTS = Export[]
 const EXPORTS_LOCK = ReentrantLock()
 
-# With `--compile=min` Julia compiles only functions that hold a `ccall` themselves, and interprets all
-# others, which allocates: on a thread that is not Julia's the next collection would then crash. So the
-# calls below are written out; whatever else is called here must be inlined.
+# With `--compile=min` Julia compiles only functions that hold a `ccall` themselves, and interprets
+# all others, which allocates: on a thread that is not Julia's the next collection would then crash.
+# So the calls below are written as `ccall`s; every other function that is called here must be
+# inlined.
 function release_array(p::Ptr{ArrowArray})::Cvoid
     array = unsafe_load(p)
     for i in 1:array.n_children
         child = unsafe_load(array.children, i)
-        # A child that was moved elsewhere is released there.
+        # A child that was moved elsewhere is released by its new owner.
         release = unsafe_load(field_ptr(child, Val(:release)))
         release == C_NULL || ccall(release, Cvoid, (Ptr{ArrowArray},), child)
     end
@@ -30,14 +31,14 @@ function release_array(p::Ptr{ArrowArray})::Cvoid
         release == C_NULL || ccall(release, Cvoid, (Ptr{ArrowArray},), array.dictionary)
     end
     unsafe_store!(field_ptr(p, Val(:release)), C_NULL)
-    # What was read of the buffers was read before this.
+    # All reads of the buffers happened before this.
     Threads.atomic_fence()
     unsafe_store!(Ptr{UInt8}(array.private_data), 0x01)
     return
 end
 
 function release_function()
-    # Compiled here and now: a thread of the library's could not.
+    # The function is compiled now, because a thread of the library could not compile it.
     precompile(release_array, (Ptr{ArrowArray},))
     return @cfunction(release_array, Cvoid, (Ptr{ArrowArray},))
 end
@@ -109,7 +110,7 @@ function release_export(array::Base.RefValue{ArrowDeviceArray})
     return
 end
 
-# Lets go of everything that was released. Returns how many arrays are still out.
+# Lets go of everything that was released. Returns how many arrays are not released yet.
 function collect_exports()
     lock(EXPORTS_LOCK) do
         filter!(EXPORTS) do given

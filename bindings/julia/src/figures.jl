@@ -39,14 +39,16 @@ const FIGURE_WORDS = length(FIGURE_NUMBERS) + length(FIGURES_BY_STATUS) * STATS_
     Dipc.figures(server, label) -> NamedTuple
     Dipc.figures() -> NamedTuple
 
-All figures of a server; of its requests with one label; of all servers of the process together, closed ones
-included. They count from the start, but for those of now: `connections`, `streams_active`, `lent_outstanding`
-and `region_bytes`. The label is a ticket, what [`Dipc.set_label`](@ref) has said, `"(handler)"`, `"(list)"` or
-`"(other)"`; a label under which nothing was counted fails with `Dipc.ERR_NOT_FOUND`.
+All figures of a server; of its requests with one label; of all servers of the process together,
+closed ones included. They count from the start, except those of this moment: `connections`,
+`streams_active`, `lent_outstanding` and `region_bytes`. The label is a ticket, what
+[`Dipc.set_label`](@ref) has said, `"(handler)"`, `"(list)"` or `"(other)"`; a label under which
+nothing was counted fails with `Dipc.ERR_NOT_FOUND`.
 
-`requests_failed` and `requests_refused` are dictionaries from statuses, as `Dipc.ERR_BUSY`, to counts; the
-status 0 stands for numbers of the host's. `first_batch_ns`, `hand_over_ns` and `request_bytes` are
-[`Dipc.Histogram`](@ref)s. The other names are those of `dipc_server_stats` in `dipc.h`.
+`requests_failed` and `requests_refused` are dictionaries from statuses, as `Dipc.ERR_BUSY`, to
+counts; the key 0 counts statuses that the host made up. `first_batch_ns`, `hand_over_ns` and
+`request_bytes` are [`Dipc.Histogram`](@ref)s. The other names are those of `dipc_server_stats` in
+`dipc.h`.
 """
 figures(server::Server) = using_handle(server) do handle
     read_figures((out, size, error) -> ccall(@c(dipc_server_get_stats), Int32,
@@ -66,7 +68,7 @@ function read_figures(call)
     next(count) = Int[min(word, typemax(Int)) for word in Iterators.take(left, count)]
     numbers = next(length(FIGURE_NUMBERS))
     by_status = map(FIGURES_BY_STATUS) do _
-        # The status -14 is at place 14, counted from 0.
+        # The count of status -14 is at place 14, counted from 0.
         Dict(Int32(1 - place) => count for (place, count) in enumerate(next(STATS_STATUSES)) if count > 0)
     end
     histograms = map(_ -> Histogram(next(2)..., next(HISTOGRAM_BUCKETS), histogram_bounds()), FIGURE_HISTOGRAMS)

@@ -2,7 +2,7 @@
 
 abstract type Handle end
 
-# The C handle, or what is wrong with using it.
+# The C handle; throws if it cannot be used.
 function raw(handle::Handle)
     pointer = handle.pointer
     pointer == C_NULL && throw(DipcError(ERR_STOPPED, "the $(kind(handle)) is closed"))
@@ -11,13 +11,14 @@ end
 
 Base.isopen(handle::Handle) = handle.pointer != C_NULL
 
-# Handles that calls may still use when they are closed, on other threads: clients and servers have
+# Handles that other threads may still use when they are closed. Clients and servers have the fields
 # `calls`, `closed` and `lock`, and are freed when the last call has ended.
 abstract type SharedHandle <: Handle end
 
 Base.isopen(handle::SharedHandle) = !handle.closed
 
-# Begins a use of the handle, of one that is closed only where `anyway`. Returns whether it was open.
+# Begins a use of the handle; if the handle is closed, only with `anyway`. Returns whether it was
+# open.
 function enter(handle::SharedHandle; closing = false, anyway = closing)
     return lock(handle.lock) do
         was_open = !handle.closed
@@ -80,7 +81,7 @@ function with_handle(use, new, free, setters)
     end
 end
 
-# Setters by the type of what they take.
+# Setters, by the type of their value.
 set_u64(setter, value) = (options, error) ->
     ccall(setter, Int32, (Ptr{Cvoid}, UInt64, Ptr{Ptr{Cvoid}}), options, value, error)
 set_i32(setter, value) = (options, error) ->
@@ -95,7 +96,7 @@ set_texts(setter, one, other) = (options, error) ->
 set_pair(setter, one, other) = (options, error) ->
     ccall(setter, Int32, (Ptr{Cvoid}, UInt64, UInt64, Ptr{Ptr{Cvoid}}), options, one, other, error)
 
-# Setters of what single transports know: pairs of "scheme.option" and its value.
+# Setters for options of single transports: pairs of "scheme.option" and its value.
 transport_setters(setter, transport::Pair) = transport_setters(setter, (transport,))
 transport_setters(setter, transport) =
     Any[set_texts(setter, string(name), string(value)) for (name, value) in transport]
@@ -120,8 +121,8 @@ any number of them; once it is triggered it stays so.
 """
 mutable struct Cancel <: Handle
     pointer::Ptr{Cvoid}
-    # Tokens of single streams that are triggered with this one: a stream has one of its own, so that
-    # an interrupt ends that stream alone.
+    # Tokens of single streams, which are triggered with this one. Each stream has its own token, so
+    # that an interrupt ends only that stream.
     followers::Vector{WeakRef}
     lock::ReentrantLock
 
@@ -148,7 +149,7 @@ function cancel(token::Cancel)
     return
 end
 
-# Triggers `token` with `leader`, also where that has happened already.
+# Triggers `token` with `leader`, even if that has happened already.
 function follow(token::Cancel, leader::Cancel)
     lock(leader.lock) do
         filter!(follower -> follower.value !== nothing, leader.followers)

@@ -52,7 +52,7 @@ Base.get(headers::Headers, key::AbstractString, default) =
 """
     Dipc.getall(headers, key) -> Vector{String}
 
-All values of a key, in their order; none where no header has the key.
+All values of a key, in their order; none if no header has the key.
 """
 getall(headers::Headers, key::AbstractString) =
     String[pair.second for pair in headers if pair.first == key]

@@ -13,15 +13,15 @@ const DECIMAL_STORAGE = Dict(32 => Int32, 64 => Int64, 128 => Int128, 256 => Int
 """
     vector(column::Column) -> AbstractVector
 
-The column as a vector, with `missing` where its field allows nulls or the data has some.
+The column as a vector, with `missing` if its field allows nulls or the data has some.
 """
 vector(column::Column) = Base.invokelatest(vector_now, column)::AbstractVector
 
-# Which vector it is, only the format says: without the detour of `vector` the compiler would work out
-# every type of every type.
+# Only the format says which type of vector this is. `vector` hides that from the compiler, which
+# would otherwise infer the types of all possible vectors.
 function vector_now(column::Column)
     values = values_vector(column)
-    # These have no bitmap of their own.
+    # These types have no bitmap.
     values isa Union{Nulls,Unions,Runs} && return values
     nullable = column.field.nullable || validity(column) != C_NULL
     return nullable ? Nullable(values, column) : values

@@ -10,7 +10,7 @@ const UNIT_LETTER = Dict(type => letter for (letter, type) in TIMESTAMP_UNITS)
 """
     field_of(name, T, values) -> Field
 
-The field for a column or a child of element type `T`. `values` are looked at where `T` does not say
+The field for a column or a child of element type `T`. `values` are looked at if `T` does not say
 enough (`Any`, a byte vector's width).
 """
 function field_of(name, ::Type{T}, values) where {T}
@@ -25,10 +25,10 @@ function field_of(name, ::Type{T}, values) where {T}
     return Field(name, format; nullable = nullable, children = children)
 end
 
-# A Julia type that stands for one Arrow type, though it is abstract.
+# An abstract Julia type that nevertheless stands for one Arrow type.
 has_format(::Type{T}) where {T} = T <: Union{AbstractString,AbstractVector,AbstractDict,Symbol}
 
-# Where the element type is too wide, the values themselves say: one type, or a union of some.
+# If the element type is too wide, the values themselves decide: one type, or a union of several.
 function field_of_values(name, plain, nullable, values)
     found = unique!([typeof(value) for value in values])
     here = Base.filter(type -> !(type <: Union{Missing,Nothing,Hidden}), found)
@@ -44,12 +44,12 @@ function field_of_values(name, plain, nullable, values)
     length(fields) > 127 && throw(NoFormat(plain))
     length(fields) == 1 && return Field(name, fields[1].format; nullable = nullable,
                                         children = fields[1].children)
-    # Unions have no bitmap; a child of nothing else takes what is missing.
+    # Unions have no bitmap; a child of its own holds the missing values.
     nullable && push!(fields, Field("null", "n"))
     return Field(name, "+ud:" * join(0:length(fields)-1, ','); nullable = nullable, children = fields)
 end
 
-# One type for all, without a change of any value; nothing where there is none.
+# One type for all values that changes none of them; `nothing` if there is no such type.
 function joined_type(types)
     length(types) == 1 && return types[1]
     for family in (AbstractString, AbstractDict)
@@ -67,7 +67,7 @@ struct NoFormat <: Exception
     type::Type
 end
 
-# `field_of` for a column, whose failure names it.
+# `field_of` for a column; its error names the column.
 function field_of_column(name, T, values)
     try
         return field_of(name, T, values)
@@ -79,7 +79,7 @@ function field_of_column(name, T, values)
     end
 end
 
-# What is there, of values that may be missing.
+# The values that are not missing.
 present(values) = Iterators.filter(value -> !(value isa Union{Missing,Nothing,Hidden}), values)
 
 # The format of a type, and the fields of its children.

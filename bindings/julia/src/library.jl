@@ -1,5 +1,5 @@
 # Finding libdipc and its functions. Nothing is loaded before the first call, so that `using Dipc`
-# works everywhere and what is wrong with the library is told by an exception of that call.
+# works everywhere and a fault of the library is an exception of that call.
 
 # The version of dipc.h that this package is written for. Before 1.0 each minor version may break
 # the ABI.
@@ -108,8 +108,9 @@ end
     return FUNCTIONS
 end
 
-# Where libdipc is looked for, in this order: what the two variables name, then libdipc_jll, where the
-# program has loaded it, then what the system finds: LD_LIBRARY_PATH, ld.so.cache.
+# Where libdipc is looked for, in this order: the files that the two variables name, then
+# libdipc_jll, if the program has loaded it, then what the system finds: LD_LIBRARY_PATH,
+# ld.so.cache.
 function library_candidates()
     named = Base.get(ENV, "DIPC_LIBRARY", "")
     isempty(named) || return [named]
@@ -145,7 +146,7 @@ function load_library()
     end
 end
 
-# The loader's own words, which are worth having where the file is there but is no library.
+# The loader's own text, which helps if the file exists but is no library.
 function reason_not_loaded(path)
     try
         Libdl.dlopen(path)
@@ -173,7 +174,7 @@ function adopt_library(handle)
         setfield!(FUNCTIONS, name, address)
     end
     FUNCTIONS.path = path
-    # Last: this is what says that the others are there.
+    # Last, because this variable says that the others are set.
     FUNCTIONS.handle = handle
     return
 end

@@ -7,7 +7,7 @@
 """
     Dipc.Trace
 
-The level of what the library says about every message; the others are those of Logging.
+The level of events about single messages; the other levels are those of Logging.
 """
 const Trace = Logging.LogLevel(-2000)
 
@@ -17,7 +17,7 @@ const LOG_LEVELS = (Logging.Error, Logging.Warn, Logging.Info, Logging.Debug, Tr
 # The number of the most detailed level that is not below `level`.
 log_number(level) = something(findlast(known -> known >= level, LOG_LEVELS), 1)
 
-# What the callback needs: C memory, as of a Job.
+# What the callback needs: C memory, like that of a Job.
 struct LogPipe
     fd::Int
     write::Ptr{Cvoid}    # addresses of C functions
@@ -35,7 +35,7 @@ const LOG_TEXT_BYTES = 8192
 
 const EINTR = Int32(Libc.EINTR)
 
-# As `release_array`: all that is called here is C's or inlined.
+# As for `release_array`: every function that is called here is C's or inlined.
 function log_event(pipe::Ptr{LogPipe}, level::Int32, target::Ptr{UInt8}, text::Ptr{UInt8})::Cvoid
     fixed = unsafe_load(pipe)
     record = Ptr{UInt8}(pipe) + sizeof(LogPipe)
@@ -62,7 +62,7 @@ function log_event(pipe::Ptr{LogPipe}, level::Int32, target::Ptr{UInt8}, text::P
     return
 end
 
-# The finalizer: whoever reads the pipe finds its end.
+# The finalizer closes the pipe, so its reader finds the end.
 function log_ended(pipe::Ptr{LogPipe})::Cvoid
     fixed = unsafe_load(pipe)
     ccall(fixed.close, Cint, (Cint,), fixed.fd % Cint)
@@ -70,7 +70,7 @@ function log_ended(pipe::Ptr{LogPipe})::Cvoid
     return
 end
 
-# A log that is read: to where its events go, and who is told of interrupts.
+# A log that is read: the logger for its events, and the task that is told of interrupts.
 mutable struct Log
     logger::Logging.AbstractLogger
     fd::RawFD
@@ -84,14 +84,14 @@ const CURRENT_LOG = Ref{Union{Nothing,Log}}(nothing)
     Dipc.set_logger(logger = Logging.current_logger(); level = Logging.min_enabled_level(logger))
     Dipc.set_logger(nothing)
 
-Sends what the library logs, from `level` up, to a logger of Logging's; `nothing` stops that. The library
-logs nothing until this is called. The levels are those of Logging and [`Dipc.Trace`](@ref). An event has
-the module `Dipc`, and as its group and keyword `target` the part of the library that logs, as
-`"dipc::transport::shm"` or, for an audit, `"dipc::audit"`. What belongs to a request ends with verb, ticket
-and peer in parentheses.
+Sends what the library logs, from `level` up, to a logger of Logging's; `nothing` stops that. The
+library logs nothing until this is called. The levels are those of Logging and [`Dipc.Trace`](@ref).
+An event has the module `Dipc`, and as its group and keyword `target` the part of the library that
+logs, as `"dipc::transport::shm"` or, for an audit, `"dipc::audit"`. The text of an event that
+belongs to a request ends with verb, ticket and peer in parentheses.
 
-A task hands the events on, in their order, when others have their turn. Returns once the logger before has
-got all of its events.
+A task hands the events on, in their order. Returns once the previous logger has got all of its
+events.
 """
 function set_logger(logger::Logging.AbstractLogger = Logging.current_logger();
                     level = Logging.min_enabled_level(logger))
@@ -100,7 +100,7 @@ function set_logger(logger::Logging.AbstractLogger = Logging.current_logger();
     pipe = Ptr{LogPipe}(Libc.malloc(sizeof(LogPipe) + LOG_HEAD_BYTES + LOG_TARGET_BYTES + LOG_TEXT_BYTES))
     unsafe_store!(pipe, LogPipe(ends[2], cglobal(:write), cglobal(:strlen), cglobal(:memcpy),
                                 cglobal(:jl_errno), cglobal(:close), cglobal(:free)))
-    # Compiled here and now: the library's thread could not.
+    # The function is compiled now, because the library's thread could not compile it.
     precompile(log_event, (Ptr{LogPipe}, Int32, Ptr{UInt8}, Ptr{UInt8}))
     precompile(log_ended, (Ptr{LogPipe},))
     try
@@ -120,7 +120,7 @@ end
 
 function set_logger(::Nothing)
     before, CURRENT_LOG[] = CURRENT_LOG[], nothing
-    # Where no library could be loaded there is nothing to stop.
+    # If no library could be loaded, there is nothing to stop.
     before === nothing && return
     set_log(1, C_NULL, C_NULL, C_NULL)
     wait_for(before)
@@ -133,7 +133,7 @@ set_log(level, callback, userdata, finalizer) = check(e -> ccall(@c(dipc_log_set
 # A logger may stop the log, or set another one.
 wait_for(log) = log === nothing || log.task === current_task() || wait(log.task)
 
-# At the end of the program; a logger that does not come back is not waited for.
+# At the end of the program a logger that does not return is not waited for.
 function stop_log()
     log = CURRENT_LOG[]
     log === nothing && return
@@ -171,7 +171,7 @@ function read_log(log::Log)
                     wait_for_log(log.fd)
                 end
             catch exception
-                # It is meant for the program, not for this task.
+                # An interrupt is meant for the program, not for this task.
                 exception isa InterruptException || rethrow()
                 pass_on(log, exception)
             end
@@ -190,7 +190,7 @@ function wait_for_log(fd)
     end
 end
 
-# Takes the events that have come whole out of `unread`.
+# Takes the complete events out of `unread`.
 function hand_on!(logger, unread)
     while length(unread) >= LOG_HEAD_BYTES
         level, in_target, in_text = reinterpret(Int32, unread[1:LOG_HEAD_BYTES])
@@ -213,7 +213,7 @@ function log_to(logger, level, target, text)
         Logging.handle_message(logger, level, text, Dipc, group, group, nothing, nothing; target = target)
     catch exception
         exception isa InterruptException && rethrow()
-        # A logger that fails has nobody to tell; the next event may be one that it takes.
+        # Nobody can be told of a logger that fails. It may take the next event.
     end
     return
 end

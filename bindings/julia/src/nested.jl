@@ -1,9 +1,9 @@
-# Vectors over a batch's memory, of nested and encoded types. A list is a view of a part of the
-# vector that holds the elements of all.
+# Vectors over a batch's memory, of nested and encoded types. A list is a view of a part of one
+# vector, which holds the elements of all lists.
 #
-# Types of vectors name the types of the vectors inside them only where those are flat. Nested ones
-# are held as `AbstractVector`s: their types would grow with the power of the depth, and the compiler
-# with them.
+# The type of a vector names the types of the vectors inside it only if those are flat. Nested
+# vectors are held as `AbstractVector`s: otherwise the types, and the time to compile them, would
+# grow exponentially with the depth.
 
 isflat(::Type) = false
 isflat(::Type{<:Union{Primitive,Bits,Offsets,Views,FixedBytes,Mapped,Nulls}}) = true
@@ -12,8 +12,8 @@ isflat(::Type{<:Nullable{<:Any,V}}) where {V} = isflat(V)
 # The type that a field for such a vector has.
 held(::V) where {T,V<:AbstractVector{T}} = isflat(V) ? V : AbstractVector
 
-# What a list's or a struct's type says of the elements inside: nothing from a depth on at which Julia
-# takes for ever to compare such types.
+# The element type that the type of a list or a struct names. From a certain depth on it names none,
+# because Julia would take very long to compare such types.
 const MOST_NESTING = 4
 nesting(field::Field) = 1 + maximum([0; Int[nesting(child) for child in field.children]]) +
     (field.dictionary === nothing ? 0 : nesting(field.dictionary))
@@ -22,8 +22,8 @@ element_type(values) = nesting(source(values).field) > MOST_NESTING ? Any : elty
 """
     Dipc.FlatList{T,V}, Dipc.NestedList{T} <: AbstractVector{T}
 
-One value of a list column: a part of the vector that holds the elements of all. Lists of numbers
-without nulls are [`Dipc.Primitive`](@ref)s.
+One value of a list column: a part of the vector that holds the elements of all lists. Lists of
+numbers without nulls are [`Dipc.Primitive`](@ref)s.
 """
 struct FlatList{T,V<:AbstractVector{T}} <: AbstractVector{T}
     values::V
@@ -44,7 +44,8 @@ Base.@propagate_inbounds function Base.getindex(list::ListValue, i::Int)
     return list.values[list.before+i]
 end
 
-# What a list of a vector's elements is, and the one of `length` elements after `before`.
+# The type of a list of a vector's elements, and the list of the `length` elements after the first
+# `before` ones.
 list_type(values::V) where {T,V<:AbstractVector{T}} =
     V <: Primitive ? V : isflat(V) ? FlatList{T,V} : NestedList{element_type(values)}
 function list_of(::Type{L}, values, before, length) where {L}
@@ -125,8 +126,8 @@ end
 """
     Dipc.MapView{K,V} <: AbstractDict{K,V}
 
-One value of a map column: its pairs in their order. A key is looked for from the first pair on; that
-Arrow's maps may hold a key twice is seen by iterating.
+One value of a map column: its pairs in their order. A key is searched from the first pair on.
+Arrow's maps may hold a key twice: iterate to see all its pairs.
 """
 struct MapView{K,V,KS<:AbstractVector{K},VS<:AbstractVector{V}} <: AbstractDict{K,V}
     keys::KS
@@ -209,8 +210,8 @@ end
     Dipc.levels(column)
     Dipc.codes(column)
 
-The dictionary of a dictionary-encoded column, and the indices into it, which count from 0 and hold
-anything where an element is missing.
+The dictionary of a dictionary-encoded column, and the indices into it. They count from 0; the index
+of a missing element has an arbitrary value.
 """
 levels(v::Encoded) = v.levels
 codes(v::Encoded) = v.codes

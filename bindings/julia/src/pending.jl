@@ -3,8 +3,9 @@
 # The verbs of dipc.h, at their numbers.
 const VERBS = [:get, :put, :exchange, :describe, :list]
 
-# Asks a server by `start(client, out, error)`, waits for its answer, and takes that by
-# `take(request, error)`. Where an exception comes in meanwhile, an interrupt above all, the request ends.
+# Asks a server by `start(client, out, error)`, waits for its answer, and takes the answer by
+# `take(request, error)`. If an exception comes in meanwhile, an interrupt above all, the request
+# ends.
 function await_answer(start, take, client::Client)
     out = Ref{Ptr{Cvoid}}(C_NULL)
     using_handle(handle -> check(error -> start(handle, out, error)), client)
@@ -19,14 +20,15 @@ function await_answer(start, take, client::Client)
     return
 end
 
-# A token of an answer's own: an interrupt ends that answer alone.
+# Each answer has its own token, so that an interrupt ends only that answer.
 function token_of(cancel)
     token = Cancel()
     cancel === nothing || follow(token, cancel)
     return token
 end
 
-# Runs `use(uris, n_uris, name, n_bytes)` with what the library is asked for, as it takes that.
+# Runs `use(uris, n_uris, name, n_bytes)` with the URIs and the ticket in the form that the library
+# takes.
 function with_address(use, uri, ticket)
     uris = uri_list(uri)
     name = ticket_bytes(ticket)

@@ -37,8 +37,8 @@ of batches, and the results on the way as [`Dipc.next_result`](@ref) gives them.
 refuses before a batch is sent.
 
 - `ticket`: what the table is for the server's program, a name for example: text or bytes
-- `table`: whatever [`Dipc.serve`](@ref) takes but for functions. What an iterator throws fails the
-  table with its text
+- `table`: anything that [`Dipc.serve`](@ref) takes, except functions. An exception of an iterator
+  fails the table with its text
 - `options`: those of [`Dipc.open_put`](@ref)
 """
 function put(uri, ticket, table; schema = nothing, options...)
@@ -61,12 +61,12 @@ end
     Dipc.open_put(f, uri, ticket, schema; options...)
 
 Asks a server to take a table of a schema; returns once it has accepted. With a function, also as a
-`do` block, the table fails with what `f(put)` throws, and is finished where it has not been.
+`do` block, the table fails with what `f(put)` throws, and is finished if it has not been.
 
 - `client`, `cancel`, `connect_timeout`, `stall_timeout`, `deadline`, `headers`, `send_secrets`,
   `checksums`: as for [`Dipc.get`](@ref)
 - `body`, `compression`: as for [`Dipc.Server`](@ref)
-- `connections`: how many connections carry the table, where the transport can spread it: tcp (1)
+- `connections`: how many connections carry the table, if the transport can spread it: tcp (1)
 """
 function open_put(uri, ticket, schema::Schema; client::Client = default_client(), cancel = nothing, options...)
     out = Ref{Ptr{Cvoid}}(C_NULL)
@@ -92,7 +92,7 @@ end
 open_put(use::Function, uri, ticket, schema::Schema; options...) =
     until_finished(use, open_put(uri, ticket, schema; options...))
 
-# Runs `use(put)`, then finishes the put; it fails with what is thrown.
+# Runs `use(put)`, then finishes the put; an exception fails the put.
 function until_finished(use, put::Put)
     try
         given = use(put)
@@ -153,7 +153,7 @@ function push_batch(put::Put, node, pairs)
                   pointer_, array, isempty(metadata) ? C_NULL : pointer(metadata), length(metadata), 0, error)
         end
     finally
-        # Where it was taken there is nothing left to release.
+        # If the library took it, there is nothing left to release.
         release_export(array)
         collect_exports()
     end
@@ -163,9 +163,10 @@ end
 """
     Dipc.next_result(put) -> Union{Nothing,NamedTuple}
 
-Waits until the server's program says that a part of the table is safe, whatever happens to the rest:
-`batches`, from the first on, and the `bytes` that it says with that. `nothing` where it has taken the
-whole table and all results were given. Results can be asked for after [`Dipc.finish`](@ref) too.
+Waits until the server's program says that a part of the table is safe, whatever happens to the
+rest: so many `batches`, from the first on, and the `bytes` that go with the result. `nothing` once
+it has taken the whole table and all results were given. Results can be asked for after
+[`Dipc.finish`](@ref) too.
 """
 function next_result(put::Put)
     batches = Ref{UInt64}(0)
@@ -228,11 +229,13 @@ end
 """
     close(put::Dipc.Put)
 
-Fails the table, unless it has ended. What the server still has is kept until it gives that back.
+Fails the table, unless it has ended. Batches that the server still has are kept until it gives them
+back.
 """
 function Base.close(put::Put)
     enter(put; closing = true)
-    # Ends the call of a task that waits. The answer to an exchange may still be read behind the end.
+    # Ends the call of a task that waits. After the end of the table, the answer of an exchange may
+    # still be read.
     put.pointer == C_NULL || is_over(put.pointer) || cancel(put.token)
     leave(put)
     return
@@ -241,14 +244,16 @@ end
 is_over(put::Put) = !isopen(put) || using_handle(is_over, put)
 is_over(pointer::Ptr{Cvoid}) = ccall(@c(dipc_put_is_over), UInt8, (Ptr{Cvoid},), pointer) != 0
 
-# Another task's call may take what the descriptor has to tell: after so long a task looks by itself.
+# The call of another task may clear the descriptor: after this time a task looks without it.
 const LOOK_NS = UInt64(100_000_000)
 
-# Makes a call that does not wait until it says something else than that it has to. Gives its status.
+# Repeats a call that does not wait, until its answer is not that it would have to wait. Gives its
+# status.
 patiently(call, put::Put) = using_handle(put) do pointer
     error = Ref{Ptr{Cvoid}}(C_NULL)
     while true
-        # Before the call, which then has it tell of what was not found.
+        # Before the call: if the call finds nothing, the descriptor then becomes readable when
+        # something comes.
         fd = descriptor(@c(dipc_put_fd), pointer)
         status = call(pointer, error)
         status >= 0 && return status

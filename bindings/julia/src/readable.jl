@@ -7,12 +7,12 @@ function descriptor(call, pointer)
     return RawFD(out[])
 end
 
-# Waits until a descriptor is readable, or until `time_ns()` is `until`. It is watched no longer than
-# that, for its owner may close it then.
+# Waits until a descriptor is readable, or until `time_ns()` is `until`. The watch ends with the
+# wait, because the owner may close the descriptor then.
 function wait_readable(fd::RawFD; until = FOREVER)
     watcher = FileWatching.FDWatcher(fd, true, false)
-    # See `waiting` in worker.jl: an interrupt is for the task that waits, and seen only by one that
-    # is woken. So the clock notifies of nothing what this task waits for.
+    # See `waiting` in worker.jl: an interrupt is for the task that waits, and a task sees it only
+    # when it is woken. So the clock wakes this task without an event.
     seconds = min(INTERRUPT_SECONDS, max(0, Int128(until) - time_ns()) / 1e9)
     clock = Timer(seconds; interval = INTERRUPT_SECONDS)
     clock.cond = watcher.watcher.notify
@@ -22,7 +22,7 @@ function wait_readable(fd::RawFD; until = FOREVER)
                 wait(watcher)
                 return
             catch exception
-                # The clock's notification is of another type than an event.
+                # The clock's notification has another type than an event.
                 exception isa Union{TypeError,MethodError} || rethrow()
                 time_ns() >= until && return
             end

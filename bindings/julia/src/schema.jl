@@ -1,4 +1,4 @@
-# Fields and schemas, in the words of Arrow's C data interface.
+# Fields and schemas, as Arrow's C data interface describes them.
 
 """
     Dipc.Field(name, format; nullable=true, children=Field[], dictionary=nothing, metadata=[], flags=0)
@@ -6,7 +6,8 @@
 One column, or one child of a nested one.
 
 - `format`: the type, as Arrow's C data interface spells it: `"l"` is Int64, `"tsn:UTC"` a timestamp
-- `dictionary`: for a dictionary-encoded field, the field of the values; `format` is the indices'
+- `dictionary`: for a dictionary-encoded field, the field of the values; `format` is the type of the
+indices
 - `metadata`: pairs of text, kept in their order
 """
 struct Field
@@ -55,7 +56,7 @@ function Base.show(io::IO, field::Field)
 end
 Base.show(io::IO, schema::Schema) = print(io, "Dipc.Schema(", join(schema.fields, ", "), ")")
 
-# What the part of a format after its colon says: "42" of "w:42".
+# The part of a format after its colon: "42" of "w:42".
 parameter(format) = String(split(format, ':'; limit = 2)[2])
 parameters(format) = parse.(Int, split(parameter(format), ','))
 
@@ -103,8 +104,8 @@ function release_schema(p::Ptr{ArrowSchema})
     return
 end
 
-# A C schema for the time of one call: `use(p)` may read it. Its memory belongs to Julia, so there is
-# nothing to release, and release is a function that says so.
+# A C schema for the time of one call: `use(p)` may read it. Its memory belongs to Julia, so there
+# is nothing to release, and its release is a function that does nothing.
 function with_schema(use, schema::Schema)
     keep = Any[]
     GC.@preserve keep use(c_schema!(keep, as_field(schema)))

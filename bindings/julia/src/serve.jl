@@ -7,22 +7,22 @@
     Dipc.serve(f, server, ticket; schema=nothing)
     Dipc.serve(f, server; schema=nothing)
 
-Serves a ticket (text or bytes) or, without one, every ticket that has nothing of its own: queries,
+Serves a ticket (text or bytes) or, without one, every ticket that is not served by itself: queries,
 commands, keys of partitions. Several clients may fetch it, also at once.
 
-- a named tuple of vectors, a [`Dipc.Batch`](@ref) or, where Tables.jl is loaded, any table: one batch
-- an iterator of them, such as a vector or a [`Dipc.Stream`](@ref): a batch each, made when the client
-  has room. What can be iterated only once is for the first client alone.
+- a named tuple of vectors, a [`Dipc.Batch`](@ref) or, if Tables.jl is loaded, any table: one batch
+- an iterator of them, such as a vector or a [`Dipc.Stream`](@ref): a batch each, made when the
+  client has room. An iterator that can be used only once serves only the first client.
 - a function, called as `f()` or `f(request)` for each client: what it returns is served, and its
   exception is the stream's error, with its text. `Dipc.ticket(request)` is what was asked for and
   `Dipc.iscancelled(request)` whether the client has gone.
 
 The function of `Dipc.serve(f, server)` is the server's handler, and replaces the one before. It is
-asked for more than tables, as `Dipc.verb(request)` says: where that is `:describe` it returns a
-[`Dipc.Description`](@ref) of the ticket, and where it is `:list` one whose endpoints are the
-tickets that begin with `Dipc.ticket(request)`. Where it is `:put` the function takes the client's
-table by [`Dipc.source`](@ref), and what it returns is of no account. If it returns a table instead the client gets
-`Dipc.ERR_UNSUPPORTED`.
+asked for more than tables, as `Dipc.verb(request)` says: if that is `:describe` it returns a
+[`Dipc.Description`](@ref) of the ticket, and if it is `:list` one whose endpoints are the tickets
+that begin with `Dipc.ticket(request)`. If it is `:put` the function takes the client's table by
+[`Dipc.source`](@ref), and its result is ignored. If it returns a table without taking the client's,
+the client gets `Dipc.ERR_UNSUPPORTED`.
 
 `schema` says which Arrow types the columns become; otherwise their element types do. Vectors of
 numbers without `missing`, of `Dipc.ArenaVector`s and columns that came from a server are not copied
@@ -55,7 +55,7 @@ opener(provider, schema) = request -> begin
     end
     request.verb in (:get, :exchange) || return open_description(given)
     opened = open_table(given, schema)
-    # What was made for this client is ended with it.
+    # A stream that was made for this client ends with it.
     given isa Union{Stream,Channel} || return opened
     return Opened(opened.schema, opened.parts, () -> close(given))
 end
@@ -65,7 +65,7 @@ open_description(_) = throw(DipcError(ERR_UNSUPPORTED, "the server's handler giv
     " it should answer the verbs :describe and :list by a Dipc.Description"))
 
 function serve(server::Server, ticket, table; schema = nothing)
-    # A single table is built once, for all clients; what is wrong with it is told here and now.
+    # A single table is built once, for all clients; so an error in it is thrown at once.
     if is_one_table(table)
         return publish(server, ticket, table; schema = schema)
     end
@@ -77,9 +77,10 @@ end
 """
     Dipc.publish(server, ticket, table; schema=nothing)
 
-Gives a whole table to the server: a single one, or all tables of an iterator as its batches. The library then
-serves it by itself, on its own threads, to any number of clients, and knows its schema and totals. An iterator
-is gone through here and now; [`Dipc.serve`](@ref) goes through it for each client.
+Gives a whole table to the server: a single one, or all tables of an iterator as its batches. The
+library then serves it by itself, on its own threads, to any number of clients, and knows its schema
+and totals. This call reads an iterator to its end; [`Dipc.serve`](@ref) reads it anew for each
+client.
 """
 publish(server::Server, ticket, table; schema = nothing) =
     give_whole(@c(dipc_server_publish), server, ticket, open_table(table, schema))
@@ -87,9 +88,8 @@ publish(server::Server, ticket, table; schema = nothing) =
 """
     Dipc.replace(server, ticket, table; schema=nothing)
 
-Puts a table, or all tables of an iterator as its batches, in the place of what the ticket stands
-for, if anything. At no moment is the ticket unknown, and streams under way go on with what they
-began.
+Puts a table, or all tables of an iterator as its batches, in the place of what the ticket stood
+for, if anything. The ticket is known at every moment, and running streams go on with the old table.
 """
 replace(server::Server, ticket, table; schema = nothing) =
     give_whole(@c(dipc_server_replace), server, ticket, open_table(table, schema))
@@ -98,8 +98,8 @@ replace(server::Server, ticket, table; schema = nothing) =
     Dipc.set_description(server, ticket, description::Dipc.Description)
 
 Says what a ticket stands for, to clients that ask by [`Dipc.describe`](@ref) or
-[`Dipc.list`](@ref). This is for iterators and functions: of whole tables the server knows it.
-Without endpoints the ticket itself is the only one.
+[`Dipc.list`](@ref). This is for iterators and functions: the server can describe whole tables
+without it. Without endpoints, the ticket itself is the only endpoint.
 """
 function set_description(server::Server, ticket, description::Description)
     name = ticket_bytes(ticket)
@@ -138,7 +138,7 @@ function open_table(object, schema)
     first = iterate(object)
     if schema === nothing
         first === nothing && throw(ArgumentError("there is no batch to tell the schema from: give one"))
-        # Later parts may have nulls where the first has none.
+        # Later parts may have nulls if the first has none.
         schema = schema_of(as_table(first[1]); nullable = true)
     end
     chosen = schema
@@ -166,7 +166,7 @@ part(schema::Schema, object) = (build_batch(schema, as_table(object)), metadata_
 # Has the library serve the whole table, by dipc_server_publish or dipc_server_replace.
 function give_whole(call, server, ticket, opened)
     name = ticket_bytes(ticket)
-    # It may be possible to go over the parts only once.
+    # The parts may be an iterator that can be used only once.
     parts = collect(opened.parts)
     schema = library_schema(opened.schema)
     arrays = ArrowDeviceArray[export_array(node)[] for (node, _) in parts]
@@ -182,7 +182,7 @@ function give_whole(call, server, ticket, opened)
             server.tables[name] = request -> Opened(opened.schema, parts)
         end
     finally
-        # Where they were taken there is nothing left to release.
+        # If the library took them, there is nothing left to release.
         GC.@preserve schema release_schema(Base.unsafe_convert(Ptr{ArrowSchema}, schema))
         foreach(array -> release_export(Ref(array)), arrays)
     end

@@ -3,16 +3,17 @@
 """
     Dipc.Server([uri]; options...)
 
-Serves tables to clients; listens at `uri` where one is given. See [`Dipc.serve`](@ref).
+Serves tables to clients; listens at `uri` if one is given. See [`Dipc.serve`](@ref).
 
     server = Dipc.Server("shm:@demo")
     Dipc.serve(server, "numbers", (id = 1:3, name = ["one", "two", missing]))
     println(Dipc.uri(server))
     wait(server)                  # until close(server), or Ctrl-C
 
-- `max_streams`: streams served at once; one more is refused with `Dipc.ERR_BUSY`, or waits until its
-  `deadline`. An eighth, 64 at most, is only for processes of the server's own user, over shm (64)
-- `max_providers`: streams that providers are busy with, those included whose clients have gone
+- `max_streams`: streams served at once; one more is refused with `Dipc.ERR_BUSY`, or waits until
+  its `deadline`. An eighth of the places, but at most 64, is only for processes of the server's own
+  user, over shm (64)
+- `max_providers`: streams that providers serve at once, including streams whose clients have gone
   (`max_streams` and 64 more)
 - `authorizer`: decides about each request before anything is done for it: a function of the
   [`Dipc.Request`](@ref), called in a task of its own. It returns `nothing` or a name for the client, which
@@ -20,33 +21,37 @@ Serves tables to clients; listens at `uri` where one is given. See [`Dipc.serve`
   `Dipc.DipcError`, whose status and text the client gets; any other exception refuses with
   `Dipc.ERR_PERMISSION` and its text. For a list or a description it is also called with the verb `:get` for
   each ticket that the answer would show. By default whoever can connect may do everything
-- `max_connections`: connections in all; one more client is refused with `Dipc.ERR_BUSY` (as many as take
-  half of the files that the process may open: one over shm takes two, one over tcp one for each socket)
-- `max_connections_per_peer`, `max_streams_per_peer`: of them, and of streams at once, for one other machine
-  or user (half)
-- `max_streams_per_connection`: streams at once of one connection, of clients that have many on one (`max_streams`)
+- `max_connections`: connections in all; one more client is refused with `Dipc.ERR_BUSY` (as many as
+  take half of the files that the process may open: a connection over shm takes two, one over tcp a
+  file for each socket)
+- `max_connections_per_peer`, `max_streams_per_peer`: the most connections, and the most streams at
+  once, of one other machine or user (half)
+- `max_streams_per_connection`: streams at once on one connection, for clients that share
+connections (`max_streams`)
 - `max_request_bytes`: the most memory of requests of more than 64 KiB that have come in part, of all clients
   together (64 MiB)
-- `credit_timeout`: how long a stream may wait for its client to take batches while others find no place; then
-  it fails (30 s). `Inf`, here and below: for ever
-- `handshake_timeout`: until a client has shaken hands by tls, and until all connections of one stream have
+- `credit_timeout`: how long a stream may wait for its client to take batches while the server has
+  no place for other clients; then the stream fails (30 s). `Inf`, here and below: no limit
+- `handshake_timeout`: time for the handshake of tls, and until all connections of one stream have
   come (10 s)
 - `request_timeout`: from a connection to the end of its first request (30 s)
 - `idle_timeout`: how long, up to twice this, a connection is kept over which nothing is asked for (10 min)
-- `max_region_bytes`: the most memory of regions that copies are lent from, those that clients keep included (16 GiB)
+- `max_region_bytes`: the most memory of regions for lent copies, including those that clients keep
+(16 GiB)
 - `region_bytes`, `region_idle`: size of one region, and how long an unused one is kept (64 MiB, 10 s)
 - `inline_bytes`: up to which size a body travels as bytes (4096)
 - `lent_limit_bytes`: the most bytes of copies lent to one connection (1 GiB)
 - `any_user`: whether to admit clients of other users of this machine (false)
 - `allow_remote`: whether to listen on tcp where other machines can connect. Otherwise such an address fails with
   `Dipc.ERR_PERMISSION`: tcp has neither encryption nor authentication (false)
-- `trusted_network`: whether every process that can reach this server's network is trusted. Otherwise every ucx
-  address fails with `Dipc.ERR_PERMISSION`: who connects there can read and write the memory of this process (false)
+- `trusted_network`: whether every process that can reach this server's network is trusted.
+  Otherwise every ucx address fails with `Dipc.ERR_PERMISSION`: every process that connects there
+  can read and write the memory of this process (false)
 - `tls`: paths of the server's certificate and of its key, `(certificate, key)`, in PEM, for addresses
   that begin with `tls://`
 - `tls_client_ca`: path of authorities, in PEM: tls clients must have a certificate of one of them
-- `body`: `:auto`; `:packed`: always as bytes; `:lent`: lent wherever that is possible, small bodies and those of
-  clients without libdipc's extension included
+- `body`: `:auto`; `:packed`: always as bytes; `:lent`: lent wherever that is possible, including
+  small bodies and the bodies of clients without libdipc's extension
 - `compression`: `:none`, `:lz4` or `:zstd`; compressed bodies travel as bytes
 - `put_window`: `(batches, bytes)` that a client may send before they are taken (16, 256 MiB)
 - `put_validation`: how a client's arrays are checked: `:structure`, `:full` (values as well), or `:auto`: full for
@@ -175,8 +180,8 @@ const URI_BYTES = 1024
 """
     Dipc.reload_tls(server)
 
-Reads the server's certificates again: connections made from now on go by them. Where a file cannot be
-used this throws, and the server goes on with what it had.
+Reads the server's certificates again: new connections use them. If a file cannot be used this
+throws, and the server goes on with what it had.
 """
 function reload_tls(server::Server)
     using_handle(server) do handle
@@ -205,7 +210,7 @@ end
 """
     Dipc.listen_fd(server, scheme, fd) -> String
 
-Listens by the descriptor of a socket that listens already, as a service manager hands it over
+Takes the descriptor of a socket that listens already, such as one from a service manager
 (LISTEN_FDS), and gives the whole URI for clients. `scheme` is `:shm`, `:tcp` or `:tls`. The server
 closes the descriptor, unless this throws.
 """
@@ -321,7 +326,7 @@ function Base.close(server::Server; timeout = 0)
     try
         was_open || return
         delete!(OPEN_SERVERS, server)
-        # What is left over is the library's to end: it is not waited for.
+        # The library ends the remaining streams by itself; nothing waits for them.
         try
             check_waiting(() -> nothing, @c(dipc_server_stop), server.pointer, nanoseconds(timeout))
         catch exception
@@ -353,10 +358,11 @@ Base.wait(server::Server) = server.task === nothing ? nothing : wait(server.task
     Dipc.stats(server) -> NamedTuple
 
 Figures: connections and streams now, streams and batches so far, bytes of bodies lent, copied and
-sent so far, buffers not yet given back, bytes of regions now, and bytes of bodies copied within a GPU's
-memory, and from there to the host, so far. Then, all so far: rows sent; batches, rows and bytes that
-clients sent; connections accepted and not accepted; requests finished, failed and refused; rows of the
-batches that tables and providers gave, those included that a filter or a range left out.
+sent so far, buffers not yet given back, bytes of regions now, and, so far, bytes of bodies copied
+within a GPU's memory and from there to the host. Then, all so far: rows sent; batches, rows and
+bytes that clients sent; connections accepted and not accepted; requests finished, failed and
+refused; rows of the batches that tables and providers gave, including rows that a filter or a range
+left out.
 """
 stats(server::Server) = using_handle(server) do handle
     NamedTuple{(:connections, :streams_active, :streams_served, :batches, :bytes_lent, :bytes_copied,
