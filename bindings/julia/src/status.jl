@@ -22,10 +22,11 @@ const NOTHING = Int32(1)
 Why a call failed.
 
 - `status::Int32`: one of `Dipc.ERR_NOT_FOUND`, `Dipc.ERR_TIMEOUT` and the other statuses of `dipc.h`
-- `text::String`: the cause and, where there is one, the remedy
-- `os_errno::Int32`: the errno of the system call behind it, 0 where there is none
-- `retry_after`: a `Dates.Nanosecond`, after which to ask a busy server again, and longer each time;
-  `nothing` where the server has not said. A call with a deadline asks again by itself
+- `text::String`: the cause and, if there is one, the remedy
+- `os_errno::Int32`: the errno of the system call behind it, 0 if there is none
+- `retry_after`: a `Dates.Nanosecond`, the time to wait before a busy server is asked again; wait
+  longer each time; `nothing` if the server has not said. A call with a deadline asks again by
+  itself
 """
 struct DipcError <: Exception
     status::Int32
@@ -45,7 +46,7 @@ The name of a status, or of an error's, as in `dipc.h`: `"DIPC_ERR_TIMEOUT"`.
 """
 function status_name(status::Integer)
     status == OK && return "DIPC_OK"
-    # Without the library, for it may be the library that cannot be loaded.
+    # This does not call the library, because the error may be that the library cannot be loaded.
     for (name, number) in pairs(STATUSES)
         number == status && return "DIPC_$name"
     end
@@ -63,7 +64,7 @@ function take_error(status, error::Ptr{Cvoid})
     return DipcError(status, text, os_errno, after == 0 ? nothing : Nanosecond(min(after, typemax(Int64))))
 end
 
-# Runs `call(error)`, where `error` is the call's last argument, and throws where it fails. Gives
+# Runs `call(error)`, where `error` is the call's last argument, and throws if it fails. Gives
 # the status: OK, or NOTHING.
 function check(call)
     error = Ref{Ptr{Cvoid}}(C_NULL)
@@ -80,7 +81,7 @@ function text_out(call)
         buffer = Vector{UInt8}(undef, size[] + 1)
         status = GC.@preserve buffer call(pointer(buffer), length(buffer), size, C_NULL)
         status == OK && return buffer[1:size[]]
-        # It may have become longer meanwhile.
+        # The text may have become longer meanwhile.
         status == ERR_BUFFER_TOO_SMALL || check(error -> status)
     end
 end
@@ -88,7 +89,7 @@ end
 """
     Dipc.transport_error(scheme) -> Union{Nothing,DipcError}
 
-`nothing` where the transport of URIs like `"shm:…"` works on this machine; otherwise what is
+`nothing` if the transport of URIs like `"shm:…"` works on this machine; otherwise what is
 missing and how to get it.
 """
 function transport_error(scheme::AbstractString)

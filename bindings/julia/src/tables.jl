@@ -1,4 +1,5 @@
-# What can be served, and Tables.jl, which this package does not need but knows.
+# The objects that can be served, and the support for Tables.jl, which this package does not depend
+# on.
 
 # The module Tables, once the program has loaded it.
 const TABLES = Ref{Union{Nothing,Module}}(nothing)
@@ -23,7 +24,7 @@ else
     end
 end
 
-# A table as names and columns, or nothing where it is none.
+# A table as names and columns; `nothing` if the object is no table.
 table_columns(batch::Batch) = batch
 table_columns(table::TableWithMetadata) = table_columns(table.table)
 table_columns(table::NamedTuple) = all(column -> column isa AbstractVector, values(table)) ? table : nothing
@@ -37,7 +38,7 @@ function table_columns(table)
         Base.invokelatest(tables.getcolumn, columns, i) for i in eachindex(names)))
 end
 
-# Whether something is one table, rather than an iterator of some.
+# Whether an object is one table, rather than an iterator of tables.
 function is_one_table(object)
     object isa Union{Batch,TableWithMetadata} && return true
     object isa NamedTuple && return table_columns(object) !== nothing
@@ -51,8 +52,9 @@ end
 """
     schema_of(table; nullable=false) -> Dipc.Schema
 
-The schema that a table is served with where none is given: from the element types of its columns.
-`nullable` makes every column nullable, for tables that come in parts whose first may have no nulls.
+The schema that a table is served with if none is given: from the element types of its columns.
+`nullable` makes every column nullable. This is for tables that come in parts: later parts may have
+nulls even if the first part has none.
 """
 schema_of(batch::Batch; nullable = false) = schema(batch)
 function schema_of(table::NamedTuple; nullable = false)
@@ -66,7 +68,7 @@ function column_field(name, column, nullable)
                  field.children, field.dictionary)
 end
 
-# One table as a record batch of a schema: columns by position, and by name where names are given.
+# One table as a record batch of a schema: columns by position, and by name if names are given.
 function build_batch(schema::Schema, table)
     columns = collect(AbstractVector, values_of(table))
     length(columns) == length(schema.fields) || throw(ArgumentError(

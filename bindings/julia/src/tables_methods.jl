@@ -1,4 +1,4 @@
-# The interface of Tables.jl for batches and streams. Included where `Dipc` and `Tables` are modules.
+# The interface of Tables.jl for batches and streams. Included if `Dipc` and `Tables` are modules.
 
 Dipc.TABLES[] = Tables
 

@@ -28,7 +28,7 @@ iscontinuation(byte::UInt8) = byte & 0xc0 == 0x80
 expected_bytes(byte::UInt8) =
     byte < 0xc0 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : byte < 0xf8 ? 4 : 1
 
-# How many bytes the character at `i` has: fewer than it should, where it is cut off.
+# How many bytes the character at `i` has: fewer than it should have, if the text is cut off there.
 function character_bytes(s::StringView, i::Int)
     bytes = 1
     while bytes < expected_bytes(codeunit(s, i)) && i + bytes <= s.bytes &&
@@ -41,7 +41,7 @@ end
 function Base.isvalid(s::StringView, i::Int)
     checkbounds(Bool, s, i) || return false
     iscontinuation(codeunit(s, i)) || return true
-    # A continuation byte begins a (bad) character of its own where no character reaches it.
+    # A continuation byte begins a (bad) character of its own if no character reaches it.
     for first in i-1:-1:max(1, i - 3)
         iscontinuation(codeunit(s, first)) && continue
         return first + character_bytes(s, first) <= i

@@ -1,5 +1,5 @@
 # Values of Arrow's types that Julia and its standard library have no type for. Each is laid out as
-# in Arrow's memory, so that vectors of them are views of it.
+# in Arrow's memory, so that vectors of these values are views of that memory.
 
 """
     Dipc.Int256

@@ -1,5 +1,5 @@
-# Vectors over a batch's memory, of flat types. None copies what it holds; each element is made when
-# it is asked for. All are read-only: the memory is shared with the server.
+# Vectors over a batch's memory, of flat types. No vector copies its content; each element is made
+# when it is read. All are read-only: the memory is shared with the server.
 
 """
     Dipc.ArrowVector{T} <: AbstractVector{T}
@@ -19,8 +19,8 @@ source(v) = nothing
 """
     Dipc.Primitive{T} <: DenseVector{T}
 
-Values of fixed width, one after the other in a batch's memory: `pointer(v)` is the first. It can be
-given to C, and to everything that takes a `DenseVector` and only reads it.
+Values of fixed width, one after the other in a batch's memory: `pointer(v)` is the first. The
+vector can be given to C, and to every function that only reads a `DenseVector`.
 """
 struct Primitive{T} <: DenseVector{T}
     pointer::Ptr{T}
@@ -155,8 +155,8 @@ end
 """
     Dipc.Mapped{T,F,V} <: AbstractVector{T}
 
-Values of fixed width that Julia stores in another way: `F` makes each when it is asked for.
-`parent(v)` has them as they are stored.
+Values of fixed width that Julia stores in another way: `F` makes each value when it is read.
+`parent(v)` has the stored values.
 """
 struct Mapped{T,F,V} <: ArrowVector{T}
     make::F
@@ -180,7 +180,7 @@ datetime_of_ms(ms::Int64) = DateTime(Dates.UTM(EPOCH_MILLISECONDS + ms))
 struct TimeOf
     nanoseconds::Int64
 end
-# Julia's constructor takes 24:00, which Arrow allows, for 0:00; the number itself is what is kept.
+# Julia's constructor turns 24:00, which Arrow allows, into 0:00. So the number itself is kept.
 function (unit::TimeOf)(count)
     nanoseconds = Ref(count * unit.nanoseconds)
     return GC.@preserve nanoseconds unsafe_load(Ptr{Time}(Base.unsafe_convert(Ptr{Int64}, nanoseconds)))

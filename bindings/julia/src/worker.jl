@@ -1,14 +1,15 @@
 # Calls of the library that wait, made on threads of their own, so that Julia's other tasks run on
 # and an InterruptException can come in. The task that waits is woken by libuv. Streams and requests
-# wait without a thread (readable.jl, pending.jl); servers that end, and what a client sends first, wait
-# here.
+# wait without a thread (readable.jl, pending.jl); only the end of a server, and a client's first
+# message, wait here.
 #
-# Such a thread runs `work`, which touches nothing of Julia's: no allocation, no lookup, no exception.
-# That is what Julia before 1.9 allows on a thread that it has not made; `@threadcall` of Base does
-# the same. Base's own could not be used: it has four threads for everything, so that four streams
+# Such a thread runs `work`, which uses nothing of Julia: no allocation, no lookup, no exception.
+# Julia before 1.9 allows no more on a thread that it has not made; `@threadcall` of Base works in
+# the same way. `@threadcall` itself cannot be used. It has four threads in all, so four streams
 # that wait for each other's providers would wait for ever; and an interrupt breaks its bookkeeping.
 
-# What is shared with the thread: C memory, so that it never moves and outlives the Julia side.
+# The data that is shared with the thread. It is C memory, so that it never moves and outlives the
+# Julia side.
 struct Job
     go::Ptr{Cvoid}         # uv_sem_t: there is something to do
     done::Ptr{Cvoid}       # uv_async_t of the AsyncCondition that the task waits for
@@ -28,11 +29,11 @@ end
 # Bytes that are enough for a uv_sem_t on every system.
 const SEMAPHORE_BYTES = 256
 
-# Every function that is called here takes up to three pointers or 64-bit numbers and gives an int. One
-# that takes fewer does not look at the rest.
+# Every function that is called here takes up to three pointers or 64-bit numbers and gives an int.
+# A function that takes fewer ignores the rest.
 @inline call_with(f::Ptr{Cvoid}, a::NTuple{3,UInt}) = ccall(f, Int32, (UInt, UInt, UInt), a[1], a[2], a[3])
 
-# From 1.9 on Julia adopts the thread, and its collector would wait for a call that waits.
+# From 1.9 on Julia adopts the thread; then its collector would wait until a waiting call returns.
 @static if VERSION >= v"1.9"
     @inline gc_enter() = ccall(:jl_gc_safe_enter, Int8, ())
     @inline gc_leave(state) = ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
@@ -62,7 +63,7 @@ function work(job::Ptr{Job})::Cvoid
 end
 
 function work_function()
-    # Compiled here and now: the thread could not.
+    # The function is compiled now, because the thread could not compile it.
     precompile(work, (Ptr{Job},)) && precompile(call_with, (Ptr{Cvoid}, NTuple{3,UInt}))
     return @cfunction(work, Cvoid, (Ptr{Job},))
 end
@@ -92,9 +93,9 @@ const IDLE_LOCK = ReentrantLock()
     waiting(on_interrupt, call, arguments...) -> Int32
 
 Calls `call`, a C function that may wait, while other tasks run. The arguments are pointers and
-numbers; the caller keeps alive what they point to. Where an exception comes in meanwhile (an
-InterruptException above all), `on_interrupt()` is called, which has to make the call end; it is
-waited for, and the exception goes on.
+numbers; the caller keeps alive what they point to. If an exception comes in meanwhile (an
+InterruptException above all), `on_interrupt()` is called, which has to make the call end. This
+waits for that end, and then the exception goes on.
 """
 function waiting(on_interrupt, call::Ptr{Cvoid}, arguments...)
     worker = lock(() -> isempty(IDLE_WORKERS) ? nothing : pop!(IDLE_WORKERS), IDLE_LOCK)
@@ -106,7 +107,7 @@ function waiting(on_interrupt, call::Ptr{Cvoid}, arguments...)
                            0, 0, words))
     ccall(:uv_sem_post, Cvoid, (Ptr{Cvoid},), fixed.go)
     # Julia 1.5 sees an interrupt only when something else wakes it: a clock does, often enough for
-    # a person's Ctrl-C. It wakes this very task, so that it is this one that is interrupted.
+    # a person's Ctrl-C. The clock wakes this task, so that this task gets the interrupt.
     clock = Timer(INTERRUPT_SECONDS; interval = INTERRUPT_SECONDS)
     clock.cond = worker.done.cond
     caught = nothing
@@ -114,7 +115,7 @@ function waiting(on_interrupt, call::Ptr{Cvoid}, arguments...)
         try
             wait(worker.done)
         catch exception
-            # What the clock of an earlier call says when it is closed.
+            # The exception that the clock of an earlier call throws when it is closed.
             exception isa EOFError && continue
             # The call still uses the caller's memory: never leave before it has ended.
             caught === nothing && on_interrupt()

@@ -1,5 +1,6 @@
-# What may run on a thread that is not Julia's must not allocate, or a collection that begins there
-# crashes: prints what 1000 calls of each such function allocate. Run by test_memory.jl.
+# Functions that may run on a thread that is not Julia's must not allocate, because a collection
+# that begins there crashes. This prints what 1000 calls of each such function allocate. Run by
+# test_memory.jl.
 
 import Dipc
 

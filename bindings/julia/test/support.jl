@@ -8,7 +8,7 @@ const ROOT = normpath(joinpath(@__DIR__, "..", "..", ".."))
 include(joinpath(ROOT, "bindings", "matrix", "julia", "streamfile.jl"))
 include("canonical.jl")
 
-# The command and the Python that the package is compared with; where one is not there the tests that
+# The command and the Python that the package is compared with; if one is not there the tests that
 # need it are skipped, and say so.
 from_prefix(path) = haskey(ENV, "DIPC_PREFIX") ? joinpath(ENV["DIPC_PREFIX"], path) : ""
 const COMMAND = get(ENV, "DIPC_COMMAND", from_prefix("bin/dipc"))

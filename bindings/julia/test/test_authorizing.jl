@@ -1,6 +1,6 @@
 # Who may do what: the host's authorizer, and certificates; and what clients may hold.
 
-# The path of a folder with certificates, or "" where openssl is not there.
+# The path of a folder with certificates, or "" if openssl is not there.
 function certificates()
     if Sys.which("openssl") === nothing
         skipped("certificates", "openssl is not there")

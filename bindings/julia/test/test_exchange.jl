@@ -3,7 +3,8 @@
 
 import Sockets
 
-# Answers by the ticket: each batch doubled, doubled and once more, all behind the end, or an exception.
+# Answers by the ticket: each batch doubled, doubled and once more, all after the end, or an
+# exception.
 const EXCHANGE_SERVER = """
     import Dipc
     doubled(batch) = (n = 2 .* batch.n,)
@@ -46,7 +47,7 @@ function tables_are_exchanged(uri)
             @test Dipc.schema(answers) == EXCHANGE_SCHEMA
         end
     end
-    # In turn, by one task. What was answered is there behind the end of the put.
+    # One task writes and reads in turn. Answers can still be read after the end of the put.
     put, answers = Dipc.exchange(uri, "once", EXCHANGE_SCHEMA)
     @test occursin("open", sprint(show, answers))
     write(put, exchange_batch(0))
@@ -73,7 +74,7 @@ function exchanges_fail(uri)
     foreach(i -> write(put, exchange_batch(i)), 0:2)
     @test length(collect(answers)) == 2
     close(put)
-    # What one side leaves is over at both.
+    # A table that one side leaves ends on both sides.
     put, answers = Dipc.exchange(uri, "once", EXCHANGE_SCHEMA)
     write(put, exchange_batch(0))
     waiting = @async status(() -> collect(answers))

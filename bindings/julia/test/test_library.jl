@@ -1,6 +1,6 @@
 # Finding the library: what is wrong is said, with the path that was looked at.
 
-# What a Julia says that is told to load another library.
+# What Julia prints in a process that is told to load another library.
 load_says(variables...) = read(addenv_pairs(`$JULIA -e 'import Dipc
     try Dipc.version() catch e print(Dipc.status_name(e), " ", e.text) end'`, variables), String)
 addenv_pairs(command, variables) = setenv(command, merge(Dict(ENV), Dict(variables...)))
@@ -60,7 +60,7 @@ project_version(file) = match(r"^version = \"(.*?)\""m, read(file, String))[1]
     end
 end
 
-# BinaryBuilder is not in Julia's own libraries: one stands for it that tells what it is asked for.
+# BinaryBuilder is not in Julia's own libraries: a stand-in reports what it is asked for.
 @testset "the recipe of libdipc_jll" begin
     mktempdir() do folder
         write_package(folder, "BinaryBuilder", """

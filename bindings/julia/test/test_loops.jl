@@ -2,8 +2,8 @@
 
 threads() = length(readdir("/proc/self/task"))
 
-# Whether there cannot be one more for each of the streams. The library closes descriptors on threads,
-# which end.
+# Whether the threads are too few for one more per stream. The library closes descriptors on
+# threads, which end.
 const STREAMS = 10
 are_fewer(threads, before) = threads < before + STREAMS ÷ 2
 
@@ -58,7 +58,7 @@ end
 with_loops_server() do server, uris
     @testset "many streams of one thread, over $(split(uri, ':')[1])" for uri in uris
         idle = Dipc.table(Dipc.get(uri, "threads")).a[1]
-        # To ask takes threads, which are there then.
+        # A request needs threads, so those exist from now on.
         streams = [Dipc.get(uri, "slow") for _ in 1:STREAMS]
         before = threads()
         tasks = [@async(Dipc.table(stream).a) for stream in streams]
@@ -119,14 +119,14 @@ with_loops_server() do server, uris
         schedule(task, InterruptException(); error = true)
         @test fetch(task) isa InterruptException
         @test status(() -> iterate(stream)) == Dipc.ERR_CANCELLED
-        # What was watched is not: another stream may have its number.
+        # The old descriptor is not watched any more, because another stream may have its number.
         @test Dipc.table(Dipc.get(uri, "slow")).a == 1:400
     end
 
     @testset "Ctrl-C while a stream waits" begin
         program = "import Dipc; Base.exit_on_sigint(false)
             waits(stream) = try iterate(stream) catch e; println(typeof(e)) end
-            # What the second one needs is compiled then.
+            # The first one compiles what the second one needs.
             Dipc.table(Dipc.get(\"$(uris[1])\", \"slow\"))
             stream = Dipc.get(\"$(uris[1])\", \"stuck\")
             iterate(stream)
@@ -153,7 +153,7 @@ end
         Dipc.serve(() -> ((a = [n],) for n in 1:1000), server, "t")
         stream = Dipc.get(uri, "t"; window = (1, 1))
         @test [iterate(stream)[1].a[1] for _ in 1:10] == 1:10
-        # It has no room; others are served meanwhile.
+        # The first client has no room; others are served meanwhile.
         @test Dipc.table(Dipc.get(uri, "t")).a == 1:1000
         @test Dipc.table(stream).a == 11:1000
     end

@@ -1,5 +1,5 @@
-# Who keeps what alive, and what is not copied. What shall be collected is looked at in functions of its
-# own: the variables of a test live to its end.
+# Who keeps what alive, and what is not copied. Objects that shall be collected are used in separate
+# functions, because the variables of a test live to its end.
 
 @noinline function outlives_its_batch(uri)
     column, text = taken_columns(uri)
@@ -113,7 +113,7 @@ end
         @test status(() -> Dipc.get(uri, "t"; device = (:cuda, -1))) == Dipc.ERR_INVALID_ARGUMENT
         nowhere = "shm:@dipc-nobody-listens-here"
         error = thrown(() -> Dipc.get(nowhere, "t"; device = (:cuda, 0)))
-        # With a driver it is the server that is missing.
+        # On a machine with a driver the error is that there is no server.
         @test error.status == Dipc.ERR_UNREACHABLE ||
               (error.status == Dipc.ERR_UNSUPPORTED && occursin("libcuda.so.1", sprint(showerror, error)))
     end

@@ -1,7 +1,7 @@
-# Options: each reaches the library, and what it refuses is told by an exception.
+# Each option reaches the library, and a value that the library refuses is an exception.
 
-# The functions of dipc.h that set options of servers, clients, gets and puts are all here, but for
-# those of the forms that Julia does not use.
+# The package has all functions of dipc.h that set options of servers, clients, gets and puts,
+# except those for forms that Julia does not use.
 @testset "each option of dipc.h" begin
     header = read(joinpath(ROOT, "include", "dipc.h"), String)
     pattern = r"dipc_status (dipc_(?:server|client|get|put|arena)_options_set_\w+)\("

@@ -97,6 +97,6 @@ end
         @test status(() -> Dipc.figures(server, "nobody's")) == Dipc.ERR_NOT_FOUND
         @test Dipc.figures().rows_sent - before.rows_sent == 6000
     end
-    # Those of a closed server still count.
+    # The figures of a closed server still count.
     @test Dipc.figures().rows_sent - before.rows_sent == 6000
 end

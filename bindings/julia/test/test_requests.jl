@@ -1,4 +1,4 @@
-# What goes with a request beside its ticket, and with its answer; handlers, descriptions and lists.
+# Headers and deadlines of requests, and headers of answers; handlers, descriptions and lists.
 
 function with_requests_server(use)
     script = joinpath(@__DIR__, "requests_server.jl")
@@ -27,7 +27,8 @@ function headers_and_deadlines(uri)
     close(stream)
     @test status(() -> Dipc.headers(stream)) == Dipc.ERR_CANCELLED
 
-    # Neither headers nor a deadline; and a ticket of its own comes before the handler.
+    # A request with neither headers nor a deadline. A ticket with its own provider is not asked of
+    # the handler.
     answer = Dipc.headers(Dipc.get(uri, "another"))
     @test answer == ["left" => "forever", "ticket" => "another"]
     @test isempty(Dipc.headers(Dipc.get(uri, "table"; headers = Dict("k" => "v"))))
@@ -129,7 +130,7 @@ end
             (a = [2],)
         end
         @test Dipc.table(Dipc.get(uri, "t"; headers = "k" => "v", deadline = 600)).a == [2]
-        # What a request said can be read when it is over.
+        # The data of a request can still be read after its end.
         @test comes_true(() -> Dipc.iscancelled(asked))
         @test Dipc.ticket(asked) == b"t" && Dipc.verb(asked) === :get
         @test Dipc.headers(asked)["k"] == "v" && Dipc.time_left(asked) == Nanosecond(0)
@@ -157,7 +158,7 @@ end
             for stream in streams
                 @test Dipc.table(stream).a == 1:50_000
             end
-            # The schema may be another one, and said by the caller.
+            # The caller may give another schema.
             Dipc.replace(server, "t", [(b = ["x"],), (b = ["y"],)];
                          schema = Dipc.Schema([Dipc.Field("b", "U")]; metadata = ["k" => "v"]))
             stream = Dipc.get(uri, "t")

@@ -55,8 +55,8 @@ end
     end
 end
 
-# n > 3; of pyarrow, for a schema of n: int64:
-# bytes((pyarrow.compute.field("n") > 3).to_substrait(schema)).hex().
+# n > 3, made by pyarrow for a schema of n: int64: bytes((pyarrow.compute.field("n") >
+# 3).to_substrait(schema)).hex().
 const ABOVE_THREE = hex2bytes(string(
     "0a5a125868747470733a2f2f6769746875622e636f6d2f7375627374726169742d696f2f7375627374726169",
     "742f626c6f622f6d61696e2f657874656e73696f6e732f66756e6374696f6e735f636f6d70617269736f6e2e",

@@ -1,6 +1,6 @@
 # Serving Julia's own tables, and fetching them.
 
-# What a value and the view that it comes back as have in common.
+# What a value and the view of it that comes back have in common.
 comparable(x) = x
 comparable(x::AbstractVector) = map(comparable, collect(x))
 comparable(x::Tuple) = collect(x)

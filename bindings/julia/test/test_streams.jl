@@ -1,8 +1,8 @@
 # Every type of Arrow's, in and out: each stream file is read, served, fetched and written, and what
 # comes is compared with what pyarrow reads and with what the dipc command reads.
 
-# Values that hold nothing of a batch's memory, in vectors that say nothing of their types: it is the
-# schema that says what is built.
+# Values that do not refer to a batch's memory, in vectors without element types: so only the schema
+# decides what is built.
 plain(@nospecialize(x)) = x
 plain(@nospecialize(x::AbstractString)) = String(x)
 plain(@nospecialize(x::AbstractVector)) = plain_column(x)
@@ -31,7 +31,7 @@ HAS_PYTHON || skipped("the comparison with pyarrow", "there is no $PYTHON (DIPC_
 HAS_COMMAND || skipped("the comparison with the command", "there is no $COMMAND (DIPC_COMMAND names one)")
 HAS_PYTHON && run(`$PYTHON $CANONICAL $FOLDER $FILES`)
 
-# What pyarrow reads in a file, or nothing where it cannot.
+# What pyarrow reads in a file; `nothing` if it cannot read the file.
 function expected(name)
     HAS_PYTHON || return nothing
     text = read(joinpath(FOLDER, "$name.txt"), String)
@@ -56,7 +56,8 @@ two_spellings(field) = field.dictionary !== nothing || startswith(field.format, 
                 pyarrow = expected(name)
                 pyarrow === nothing || @test text == pyarrow
 
-                # As it came, without a copy; and built anew, from Julia's own values alone.
+                # Once as it came, without a copy, and once built anew, only from Julia's own
+                # values.
                 Dipc.serve(server, "handed on/$name", batches; schema = schema)
                 Dipc.serve(server, "rebuilt/$name", NamedTuple[rebuilt(batch) for batch in batches]; schema = schema)
                 # A named tuple without columns cannot say how many rows it has.

@@ -22,7 +22,7 @@ Tables.columns(table::OwnTable) = (a = 1:table.n, b = string.(1:table.n))
         @test Tables.getcolumn(Tables.columns(batch), :a) == Tables.getcolumn(batch, 1) == 1:3
         @test Tables.schema(batch).types[1] == Int
         @test Tables.columns(Dipc.get(uri, "own")) == (a = [1, 2, 3], b = ["1", "2", "3"])
-        # Parts of one are parts of the other.
+        # The parts of a partitioned table are the parts of the stream.
         Dipc.serve(() -> (OwnTable(n) for n in 1:2), server, "parts")
         @test Dipc.table(Dipc.get(uri, "parts")).a == [1, 1, 2]
     end

@@ -1,4 +1,4 @@
-# Values that Julia has no type for, and views of text.
+# Values for which Julia has no type, and views of text.
 
 @testset "decimals" begin
     @test string(Dipc.Decimal(9, 2, 12345)) == "123.45"

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-# The log is first, so that it is the last to end.
+# The log is imported first, so that it ends last.
 from . import _library, _log, duckdb, flight, polars
 from ._arena import Arena, ArenaStats, DeviceBlock
 from ._arguments import Device, DeviceOrAsSent, Filter, Ticket, Uris
@@ -218,15 +218,15 @@ async def aexchange(
 
 
 def check_transport(scheme: str) -> None:
-    """Raises UnsupportedError where a transport, as "ucx", does not work here: what is missing, and how to get it."""
+    """Raises UnsupportedError if a transport, as "ucx", does not work here: what is missing, and how to get it."""
     _library.checked("dipc_transport_available")(scheme.encode())
 
 
 def refresh_log() -> None:
-    """Has the levels of Python's ``logging`` count for the library's log.
+    """Applies the levels of Python's ``logging`` to the library's log.
 
-    A new Client or Server does so too. Each request does so for the levels and handlers of the logger ``dipc`` and
-    those above it, and not of those below it, as ``dipc.audit``.
+    A new Client or Server does so too. Each request applies the levels and handlers of the logger ``dipc`` and of the
+    loggers above it, but not those of the loggers below it, such as ``dipc.audit``.
     """
     _log.refresh()
 

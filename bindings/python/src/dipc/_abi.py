@@ -56,7 +56,7 @@ S = TypeVar("S", bound=Structure)
 
 
 def _releasable(struct: Structure) -> Any:
-    """The struct with the `release`: a device array has it inside."""
+    """The struct that has `release`: in a device array it is an inner struct."""
     return struct.array if isinstance(struct, ArrowDeviceArray) else struct
 
 

@@ -1,7 +1,7 @@
-"""What is done in Python once an object has died, and before the interpreter ends.
+"""Runs Python code after an object has died, and before the interpreter ends.
 
-It is done by a thread of its own: a finalizer runs on whatever thread drops the last reference, must not wait
-there, and on the main thread must run no Python at all (see :class:`._native.Owner`).
+A separate thread runs it: a finalizer runs on whatever thread drops the last reference, must not wait there, and on the
+main thread must run no Python at all (see :class:`._native.Owner`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _pipe: tuple[int, int] | None = None
 
 
 def when_dead(job: Callable[[], None]) -> _native.Owner:
-    """Something to be held: once it is dropped, or at the end of the interpreter, `job` is called."""
+    """An object to hold: when it is dropped, or at the end of the interpreter, `job` is called."""
     _start()
     number = next(_numbers)
     _jobs[number] = job

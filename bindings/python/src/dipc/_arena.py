@@ -31,9 +31,9 @@ class ArenaStats(NamedTuple):
 class DeviceBlock:
     """A block of a GPU's memory, given back when nobody holds this object any more.
 
-    ``cupy.asarray(block)``, ``numba.cuda.as_cuda_array(block)`` and whatever else knows the CUDA Array
-    Interface take it as bytes that lie there, and hold it. Whoever enqueues work on it by its address
-    holds it until that work is done.
+    ``cupy.asarray(block)``, ``numba.cuda.as_cuda_array(block)`` and whatever else knows the CUDA Array Interface take
+    it as bytes that lie there, and hold it. Code that enqueues work by the address must hold this object until that
+    work is done.
     """
 
     def __init__(self, block: _native.Owner, address: int, size: int, device_id: int) -> None:
@@ -96,7 +96,7 @@ class Arena:
         block, address, size = self._take(size)
         memory = (ctypes.c_ubyte * size).from_address(address)
         memory.block = block  # type: ignore[attr-defined]
-        # Its raw view is of plain bytes, where a view of a ctypes array is of "<B", which nobody indexes.
+        # The raw view has the format of plain bytes. A view of a ctypes array has "<B", which cannot be indexed.
         return pickle.PickleBuffer(memory).raw()
 
     def alloc_on_device(self, size: int) -> DeviceBlock:
@@ -127,7 +127,7 @@ class Arena:
         import pyarrow as pa
 
         table = pa.table(obj)
-        # pyarrow writes wrong lengths for an empty slice that begins behind the first row.
+        # pyarrow writes wrong lengths for an empty slice that begins after the first row.
         rows = pa.Table.from_batches([batch for batch in table.to_batches() if batch.num_rows], table.schema)
         size = pa.MockOutputStream()
         with pa.ipc.new_stream(size, table.schema) as writer:

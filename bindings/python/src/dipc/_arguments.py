@@ -24,7 +24,7 @@ Device = Union[
     ],
     tuple[Literal["cuda"], int],
 ]  # fmt: skip
-"""Where arrays lie: on the host, or on a GPU by its number: "cuda" is the first, and ``("cuda", number)`` any."""
+"""Where arrays lie: on the host, or on a GPU: "cuda" is the first GPU, and ``("cuda", number)`` any one."""
 DeviceOrAsSent = Union[Device, Literal["as-sent"]]
 """As :data:`Device`, or where the server has them."""
 Body = Literal["auto", "packed", "lent"]
@@ -76,7 +76,7 @@ def is_expression(filter: Filter | None) -> TypeIs[Expression]:
 
 
 def filter_bytes(filter: Filter | None) -> bytes | None:
-    """The message of a filter; None for an expression, and where there is no filter."""
+    """The message of a filter; None for an expression, and if there is no filter."""
     if filter is None or is_expression(filter):
         return None
     try:
@@ -109,7 +109,7 @@ def uris_bytes(uris: Uris) -> list[bytes]:
 
 
 def nanoseconds(seconds: float, name: str) -> int:
-    """A duration; ``math.inf`` never comes."""
+    """A duration; ``math.inf``: no limit."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise TypeError(f"{name} is a number of seconds, not {type(seconds).__name__}")
     if math.isnan(seconds) or seconds < 0:
@@ -135,7 +135,7 @@ def choice(value: str, name: str, choices: dict[str, int]) -> int:
 
 
 def device(value: DeviceOrAsSent, as_sent: bool) -> tuple[int, int]:
-    """Arrow's type and number of a device: "cpu", "cuda", "cuda:1"; "as-sent" where that means something."""
+    """Arrow's type and number of a device: "cpu", "cuda", "cuda:1"; "as-sent" if that means something."""
     words = ["cpu", "cuda", "cuda:N", '("cuda", N)'] + ["as-sent"] * as_sent
     if isinstance(value, tuple) and len(value) == 2 and value[0] == "cuda":
         return 2, count(value[1], "the device's number", 2**31 - 1)

@@ -36,18 +36,18 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Kind(Protocol[T_co]):
-    """What is asked for. The arguments are those that the functions of the library have in common."""
+    """The kind of request. The arguments are those that the library's functions for requests have in common."""
 
     def ask(self, token: Token, *arguments: Any) -> T_co:
         """Waits for the answer."""
         ...
 
     def start(self, client: c_void_p, *arguments: Any) -> int:
-        """Makes a request; the last argument is where."""
+        """Makes a request; the last argument is where to write it."""
         ...
 
     def take(self, token: Token, request: c_void_p) -> T_co | None:
-        """The answer to a request, where it has come."""
+        """The answer to a request, if it has come."""
         ...
 
 
@@ -115,14 +115,14 @@ def _settings(kind: str, values: list[Setting], headers: Headers) -> Handle:
     """The options of one request."""
     free = _plain(f"dipc_{kind}_free")
     if not headers:
-        # A server that does not know headers refuses a request that has some.
+        # A server that does not know headers refuses a request with headers.
         return options(kind, values, _checked, free)
     with headers.handle() as pointer:
         return options(kind, [*values, ("headers", (pointer,))], _checked, free)
 
 
 class Fetching:
-    """A stream of the server's: that of a ticket, or the list of tickets."""
+    """A stream of the server: the table of a ticket, or the list of tickets."""
 
     def __init__(self, verb: Verb, spin: float | None = None) -> None:
         self._verb, self._spin = verb, spin or 0.0
@@ -194,7 +194,7 @@ class Putting:
 
 
 class Exchanging(Putting):
-    """A table from here and one from there."""
+    """A table from the client and one from the server."""
 
     def __init__(self, schema: Schema, device_type: int, spin: float | None) -> None:
         super().__init__(schema, device_type)

@@ -13,11 +13,11 @@ _new, _free = _library.checked("dipc_cancel_new"), _library.plain("dipc_cancel_f
 _trigger = _library.checked("dipc_cancel_trigger")
 
 _FEW = 16
-"""So many tokens are kept before those that have died are looked for."""
+"""This many tokens are kept before dead ones are removed."""
 
 
 class Ends(Protocol):
-    """Ends calls, from any thread: a token of the library's, or what does the same."""
+    """Ends calls, from any thread: a token of the library, or an object that does the same."""
 
     def trigger(self) -> None: ...
 
@@ -35,18 +35,18 @@ class Token:
 
 
 class Cancel:
-    """Ends whatever it was given to, from any thread.
+    """Ends the calls and streams that it was given to, from any thread.
 
-    ``dipc.get(..., cancel=cancel)``, and ``cancel.trigger()`` elsewhere: the call, or the stream that came
-    of it, raises :class:`~dipc.CancelledError`. One may be given to any number of calls; once triggered it
-    stays so.
+    ``dipc.get(..., cancel=cancel)``, and ``cancel.trigger()`` elsewhere: the call, or the stream that came of it,
+    raises :class:`~dipc.CancelledError`. A Cancel may be given to any number of calls; once it is triggered it stays
+    so.
     """
 
     def __init__(self) -> None:
         self._triggered = False
-        # Reentrant: a signal handler may trigger what the main thread is just linking.
+        # Reentrant: a signal handler may trigger this object while the main thread is in :meth:`link`.
         self._lock = threading.RLock()
-        # No WeakSet: it takes out what has died by a callback in Python, where a KeyboardInterrupt is lost.
+        # Not a WeakSet: that removes dead objects by a callback in Python, in which a KeyboardInterrupt is lost.
         self._tokens: list[weakref.ref[Ends]] = []
         self._most = _FEW
 

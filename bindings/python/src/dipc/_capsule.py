@@ -55,7 +55,7 @@ def struct_in(capsule: object, kind: type[_abi.S]) -> _abi.S:
 def take(capsule: object, kind: type[_abi.S]) -> _abi.S:
     """Moves the struct out of another library's capsule.
 
-    Raises TypeError where it is no such capsule, and ValueError where it was taken before.
+    Raises TypeError if it is no such capsule, and ValueError if it was taken before.
     """
     name = NAMES[kind]
     if not _is_valid(capsule, name):

@@ -41,14 +41,14 @@ class Client:
         runs this process.
     :param idle_timeout: Seconds for which a connection without a stream is kept for the next one; 60 by
         default.
-    :param max_idle: How many of them are kept for each server; 8 by default.
-    :param connections: How many connections there are at most to one server that takes many streams on one: past
-        that, and where they are awaited or parts of a table from the start, streams share. 0: each stream has its
+    :param max_idle: How many such connections are kept for each server; 8 by default.
+    :param connections: How many connections there are at most to one server that takes many streams on one: further
+        streams share them. Streams that are awaited, or parts of a table, share from the start. 0: each stream has its
         own; 16 by default.
     :param tls: Paths of the client's certificate and of its key, in PEM, for servers that ask for one.
     :param tls_ca: Path of the authorities, in PEM, whose certificates servers may have; the system's by default.
     :param tls_server_name: The name that a server's certificate must have; the host of the URI by default.
-    :param transport: What single transports know, as ``{"ucx.TLS": "tcp"}``.
+    :param transport: Options of single transports, such as ``{"ucx.TLS": "tcp"}``.
     """
 
     def __init__(
@@ -106,8 +106,8 @@ class Client:
     def describe(self, uri: Uris, ticket: Ticket, **options: Unpack[RequestOptions]) -> Description:
         """Asks a server what a ticket stands for, without the table.
 
-        A published table's schema and totals are known. What is known of other tickets the server's host has
-        said (:meth:`Server.set_description`), or says in its handler (:meth:`Server.set_handler`).
+        A published table's schema and totals are known. For other tickets the server's host says what is known
+        (:meth:`Server.set_description`, or its handler, :meth:`Server.set_handler`).
 
         The parameters are those of :meth:`get`; the options are :class:`RequestOptions`.
 
@@ -124,11 +124,11 @@ class Client:
         return _asking.Request(self._handle, _asking.Describing(), uri, ticket, options, get_options=settings)
 
     def list_tickets(self, uri: Uris, prefix: Ticket = b"", **options: Unpack[RequestOptions]) -> Reader:
-        """Asks a server for its tickets that begin with a prefix. Where none does, its handler answers.
+        """Asks a server for its tickets that begin with a prefix. If none does, its handler answers.
 
         The answer is a table with a row for each ticket. Its columns are ``descriptor`` (binary: the ticket),
         ``uris`` (list of utf8: the servers that have it; none: this one), ``rows`` and ``bytes`` (int64, null
-        where not known).
+        if not known).
 
         The other parameters are those of :meth:`get`; the options are :class:`RequestOptions`.
 
@@ -152,11 +152,11 @@ class Client:
         :param uri: The server's URI.
         :param ticket: What the table is for the server's host: a name, for example. Text is taken as UTF-8.
         :param obj: A table, batch or stream of any library that speaks Arrow's PyCapsule interface, or an iterable of
-            batches. What an iterable raises fails the table with its text, and is raised here.
+            batches. An exception of an iterable fails the table with its text, and is raised here.
         :param options: See :class:`PutOptions`: headers, deadline, cancel, compression and others.
-        :raises DipcError: as :meth:`get`, and what the server's host refuses or fails the table with.
-            UnsupportedError for a server that takes no tables. DisconnectedError where the connection ends before the
-            last word: whether the host has taken the table is not known then.
+        :raises DipcError: as :meth:`get`, and the errors by which the server's host refuses or fails the table.
+            UnsupportedError for a server that takes no tables. DisconnectedError if the connection ends before the last
+            answer; it is not known then whether the host has taken the table.
         """
         return put_whole(obj, lambda schema, device: self._open(uri, ticket, schema, device, options).call())
 
@@ -186,10 +186,10 @@ class Client:
     def exchange(
         self, uri: str, ticket: Ticket, schema: Any, *, device: Device = "cpu", **options: Unpack[ExchangeOptions]
     ) -> tuple[Writer, Reader]:
-        """Sends a table of a schema and receives one, on the same connection at once.
+        """Sends a table of a schema and receives one at the same time, on the same connection.
 
         An error at either side ends both tables at both sides; so does a reader that is closed before its end.
-        :meth:`Writer.finish` waits until the server's host has ended its own table too: read that one before or
+        :meth:`Writer.finish` waits until the server's host has ended its own table too: read the host's table before or
         meanwhile. :attr:`Reader.schema` waits for the server's schema, which may come with its first batch only.
 
         The parameters are those of :meth:`open_put`.
@@ -239,7 +239,7 @@ def put_whole(obj: Any, opened: Callable[[Schema, int], Writer]) -> Taken:
     """For this package: sends a table by the writer that `opened` makes for its schema and type of device."""
     source = _source.open_source(obj)
     try:
-        # Moved, for a thread may still need it when this call has ended.
+        # The schema is moved, because a thread may still need it after this call has ended.
         schema = Schema(_abi.move(source.schema))
         with opened(schema, source.device_type) as writer:
             writer.write_source(source)

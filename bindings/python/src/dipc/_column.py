@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     # Batches give columns, and a column names the type of the batch that it keeps.
     from ._reader import Batch
 
-# By the format of the C data interface: DLDataTypeCode and bits.
+# The key is a format of the C data interface; the value is DLDataTypeCode and bits.
 _INT, _UINT, _FLOAT = 0, 1, 2
 _TYPES = {
     "c": (_INT, 8), "s": (_INT, 16), "i": (_INT, 32), "l": (_INT, 64),
@@ -31,7 +31,8 @@ class Column:
     """A column of a :class:`Batch`, whose memory it shares.
 
     ``pyarrow.array(column)`` takes it, and ``numpy.from_dlpack(column)``, ``torch.from_dlpack(column)``,
-    ``cupy.from_dlpack(column)`` where it has whole or floating-point numbers and no nulls. Nobody may write to it.
+    ``cupy.from_dlpack(column)`` if it has whole or floating-point numbers and no nulls. The memory must not be written
+    to.
     """
 
     __slots__ = ("_batch", "_index", "schema")

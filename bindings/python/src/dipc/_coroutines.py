@@ -1,8 +1,8 @@
 """Tickets that coroutines serve, on the running loop and without a thread.
 
-The loop watches the server's descriptor for requests, and a request's for a client that takes batches again.
-Where the client goes, the task that serves it is cancelled. A loop that is closed runs no task again: its clients get
-an error at once, and a thread takes the requests that come.
+The loop watches the server's descriptor for requests, and the descriptor of a request for a client that takes batches
+again. If the client goes, the task that serves it is cancelled. A loop that is closed runs no task again: its clients
+get an error at once, and a thread takes the requests that come.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _is_complete = _library.plain("dipc_request_is_complete")
 
 _LENT_OUTSTANDING = 8  # DIPC_SERVER_STAT_LENT_OUTSTANDING
 _DRAIN_SECONDS = 0.02
-"""While clients hold memory, how long what they give back waits to be released."""
+"""While clients hold memory: how long memory that they have given back waits until it is released."""
 _LATER_SECONDS = 1.0
-"""The same where nothing is known to be held: memory of a GPU is kept until the process of a client that left has
+"""The same if nothing is known to be held: memory of a GPU is kept until the process of a client that left has
 ended."""
 _NEVER_SECONDS = 1e9
 _NO_LOOP = "the event loop that serves the ticket is closed"
@@ -58,21 +58,22 @@ class Coroutines:
     """The streams of one server that coroutines serve, and the loop that takes its requests."""
 
     def __init__(self, server: Handle, accept: Callable[[Request], None], take_over: Callable[[], None]) -> None:
-        """`take_over` is called where a loop was closed, and has requests taken without it."""
+        """`take_over` is called if a loop was closed; it lets a thread take requests instead."""
         self._server = server
         self._accept = accept
         self._take_over = take_over
-        # Reentrant: a signal handler may use what the main thread is just using.
+        # Reentrant: a signal handler may call this object while the main thread is in one of its methods.
         self._lock = threading.RLock()
         # The loop that watches, and its own copy of the server's descriptor, which may be closed before.
         self._watching: tuple[Loop, int] | None = None
-        # A timer of each loop, which the loop alone holds: with it dies what tells of the loop's end.
+        # A timer of each loop, which only the loop holds. When it dies with the loop, a finalizer reports the loop's
+        # end.
         self._lives: dict[Loop, weakref.ref[asyncio.TimerHandle]] = {}
         self._served: dict[Request, _Served] = {}
         self._drains_later = self._looks_later = False
 
     def watch(self, loop: Loop) -> None:
-        """Has `loop`, which runs on this thread, take requests, unless another one does."""
+        """Lets `loop`, which runs on this thread, take requests, unless another loop does."""
         with self._lock:
             if loop not in self._lives:
                 # A loop has no call for its end, but drops its timers then.
@@ -99,7 +100,7 @@ class Coroutines:
                 _call_on(loop, timer.cancel, _nothing)
 
     def cut(self) -> None:
-        """Ends the streams; their loop may be unable to hear that they are cut."""
+        """Ends the streams; their loop may not run any more and so not see that they are cut."""
         for request, served in list(self._served.items()):
             with contextlib.suppress(_errors.DipcError), request.handle as pointer:
                 tell(pointer, _errors.StoppedError("the server was stopped"))
@@ -107,7 +108,7 @@ class Coroutines:
                 _call_on(served.loop, served.task.cancel, _nothing)
 
     def _lose(self, loop: Loop) -> None:
-        """Ends what a loop has served, and watched, that was closed."""
+        """Ends the requests and watches of a loop that was closed."""
         if not loop.is_closed():
             # The server was stopped.
             return
@@ -125,7 +126,7 @@ class Coroutines:
             self._abandon(request)
 
     def _abandon(self, request: Request) -> None:
-        """Ends a request whose loop was closed, and the coroutine of its task, which nothing else does."""
+        """Ends a request whose loop was closed, and the coroutine of its task, which nothing else would end."""
         with self._lock:
             served = self._served.pop(request, None)
         if served is None:
@@ -140,7 +141,7 @@ class Coroutines:
         request.close()
 
     async def ended(self, timeout: float) -> None:
-        """Waits for the tasks of the running loop, but for the calling one."""
+        """Waits for the tasks of the running loop, except the calling one."""
         loop, mine = asyncio.get_running_loop(), asyncio.current_task()
         of_loop = [served.task for served in list(self._served.values()) if served.loop is loop]
         tasks = [task for task in of_loop if task is not None and task is not mine]
@@ -165,7 +166,7 @@ class Coroutines:
             self._served[request] = served
         _call_on(loop, begin, lambda: self._abandon(request))
         if loop.is_closed():
-            # It may have been closed just after it has taken the call.
+            # The loop may have been closed just after it took the call.
             self._abandon(request)
 
     def _take(self) -> None:
@@ -186,7 +187,7 @@ class Coroutines:
             request.allow(name)
         except asyncio.CancelledError:
             if not request.cancelled:
-                # Whoever has cut it has told the client already.
+                # The code that cut the request has told the client already.
                 with contextlib.suppress(_errors.DipcError):
                     refuse_for(request, _errors.StoppedError("the task that decides about the request was cancelled"))
                 raise
@@ -247,7 +248,7 @@ class Coroutines:
                 try:
                     await flow.go(_push, ctypes.addressof(batch), metadata or None, len(metadata))
                 finally:
-                    # Nothing, where it was pushed.
+                    # Nothing, if it was pushed.
                     _abi.release(batch)
                 if not self._drains_later:
                     self._drain()
@@ -256,14 +257,14 @@ class Coroutines:
             await source.aclose()
 
     def _drain(self) -> None:
-        """Releases what clients have given back, now and later, while they hold anything."""
+        """Releases what clients have given back, again and again while they hold anything."""
         self._drains_later = False
         try:
             with self._server as server:
                 _drain(server, ctypes.byref(c_size_t()))
                 lent = _library.number_of(_stat, server, _LENT_OUTSTANDING)
         except _errors.DipcError:
-            # Closed meanwhile, which drained.
+            # The server was closed meanwhile, which released everything.
             return
         if lent:
             self._drains_later = True
@@ -305,7 +306,7 @@ class _Flow:
 
 @contextlib.contextmanager
 def _client_watched(request: Request) -> Iterator[None]:
-    """Cancels the running task where the client goes."""
+    """Cancels the running task if the client goes."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     # A copy: a loop has one callback for a descriptor, and the provider may wait for the request's own.
@@ -324,7 +325,7 @@ def _client_watched(request: Request) -> Iterator[None]:
 
 
 def _call_on(loop: Loop, call: Callable[[], object], otherwise: Callable[[], None]) -> None:
-    """Calls `call` on the loop's thread, now if that is this one; `otherwise` where the loop is closed."""
+    """Calls `call` on the loop's thread, now if that is this one; `otherwise` if the loop is closed."""
     try:
         here = asyncio.get_running_loop() is loop
     except RuntimeError:

@@ -10,7 +10,7 @@ from . import _errors
 
 def wait(device: int, event: int) -> None:
     """Waits for an event of a GPU; `event` is the address of its handle, as a device array has it."""
-    # Whoever has such an array has the driver.
+    # The driver is loaded, because such an array exists.
     driver = ctypes.CDLL("libcuda.so.1")
     context = c_void_p()
     _call(driver, "cuDevicePrimaryCtxRetain", ctypes.byref(context), c_int(device))

@@ -28,7 +28,7 @@ _to_stream = _checked("dipc_description_to_stream")
 ROWS, BYTES, BATCHES = 1, 2, 3  # DIPC_TOTAL_*
 UNKNOWN = 2**64 - 1  # DIPC_UNKNOWN
 _MOST = 2**63 - 1
-"""The answer is a table, with its totals as int64."""
+"""Descriptions answer as a table, which has its totals as int64."""
 
 
 @dataclasses.dataclass(init=False)
@@ -40,7 +40,7 @@ class Endpoint:
     uris: tuple[str, ...]
     """The servers that have it, best first; none: the server that was asked."""
     num_rows: int | None
-    """None where it is not known, as for :attr:`num_bytes`."""
+    """None if it is not known; so also :attr:`num_bytes`."""
     num_bytes: int | None
     """Bytes of its bodies."""
 
@@ -55,7 +55,7 @@ class Endpoint:
 
 @dataclasses.dataclass(init=False)
 class Description:
-    """What a ticket stands for: what is not known is None.
+    """What a ticket stands for. None means not known.
 
     :func:`dipc.describe` gives one. A server's handler answers with one, see :meth:`Server.set_handler`.
 
@@ -72,7 +72,7 @@ class Description:
     num_batches: int | None
     endpoints: tuple[Endpoint, ...]
     headers: Headers = dataclasses.field(compare=False, repr=False)
-    """Those of the server's answer."""
+    """The headers of the server's answer."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """One exception for each status of libdipc.
 
-Where Python has an exception for the same thing, ours is one too: a ticket that is not served is a
+If Python has an exception for the same failure, ours is a subclass of it: a ticket that is not served is a
 ``LookupError``, a server that is not there a ``ConnectionError``.
 """
 
@@ -51,15 +51,15 @@ class DipcError(Exception):
     """Which of the library's statuses it is: a :class:`Status`, or a number that is newer than this package."""
 
     os_errno: int = 0
-    """The errno of the system call behind it; 0 where there is none."""
+    """The errno of the system call behind it; 0 if there is none."""
 
     retry_after: float | None = None
-    """Seconds after which to ask a busy server again, and longer each time; None where the server has not said. A
+    """Seconds to wait before a busy server is asked again; wait longer each time. None if the server has not said. A
     request with a deadline is asked again by itself."""
 
     @property
     def text(self) -> str:
-        """Cause and, where there is one, remedy."""
+        """Cause and, if there is one, remedy."""
         return str(self.args[0]) if self.args else ""
 
     def __str__(self) -> str:

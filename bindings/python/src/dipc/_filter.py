@@ -31,7 +31,7 @@ class Unbound:
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
-        """While the ticket is described: the error of a server that describes none has the remedy."""
+        """Wraps the description of the ticket: if the server describes none, the error names the remedy."""
         try:
             yield
         except _errors.UnsupportedError as error:
@@ -73,21 +73,21 @@ def _message(expression: Expression, schema: pa.Schema) -> Any:
     try:
         return _substrait_of(expression, schema, pa.int64())
     except _errors.UnsupportedError:
-        # Where whole numbers are compared with others, pyarrow would have a cast of the column in the message.
+        # If integers are compared with other numbers, pyarrow would put a cast of the column into the message.
         with contextlib.suppress(_errors.DipcError):
             message = _substrait_of(expression, schema, pa.float64())
-            # A quotient of whole numbers is another one. A function's name is field 3 of its declaration.
+            # The quotient of integers differs from that of floats. A function's name is field 3 of its declaration.
             if not any(bytes([0x1A, len(name)]) + name.encode() in bytes(message) for name in _ARITHMETIC):
                 return message
         raise
 
 
 def _substrait_of(expression: Expression, schema: pa.Schema, whole: pa.DataType) -> Any:
-    """The message, if whole numbers are taken for those of `whole`."""
+    """The message, with `whole` as the type of integers."""
     import pyarrow as pa
 
     schema = pa.schema([field.with_type(_plain(field.type, whole)) for field in schema])
-    # The message needs no columns but those that the expression names.
+    # The message needs only the columns that the expression names.
     expressible = pa.schema([field for field in schema if _is_expressible(field)])
     try:
         return expression.to_substrait(expressible, allow_arrow_extensions=True)
@@ -103,9 +103,10 @@ def _substrait_of(expression: Expression, schema: pa.Schema, whole: pa.DataType)
 
 
 def _plain(type: pa.DataType, whole: pa.DataType) -> pa.DataType:
-    """A type for a column's values, to which pyarrow writes no casts. The server asks for no types.
+    """A type for a column's values that makes pyarrow write no casts. The server ignores these types.
 
-    Numbers get the widest type, whose literals are plain numbers; of others pyarrow may make no message.
+    Numbers get the widest type, because its literals are plain numbers; for other number types pyarrow may fail to make
+    a message.
     """
     import pyarrow as pa
     from pyarrow import types
@@ -117,7 +118,7 @@ def _plain(type: pa.DataType, whole: pa.DataType) -> pa.DataType:
     if isinstance(type, pa.StructType):
         return pa.struct([field.with_type(_plain(field.type, whole)) for field in type])
     if types.is_integer(type):
-        # Of the widest ones without a sign, some have no other type that holds them.
+        # No other type holds all values of the widest unsigned type.
         return type if type == pa.uint64() and whole == pa.int64() else whole
     if type in (pa.float16(), pa.float32()):
         return pa.float64()

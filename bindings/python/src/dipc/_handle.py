@@ -14,7 +14,7 @@ from . import _errors, _library, _native, _process
 class Handle:
     """Owns a pointer. ``with handle as pointer:`` keeps it from being freed meanwhile.
 
-    Any number of threads may use it at once; :meth:`close` in the middle frees it when the last is done.
+    Any number of threads may use it at once; :meth:`close` during a use frees it when the last use is done.
     """
 
     def __init__(self, what: str, pointer: c_void_p, free: Callable[..., Any]) -> None:
@@ -25,7 +25,7 @@ class Handle:
         self._what = what
         self._users = 0
         self._closed = False
-        # Reentrant: a signal handler may use what the main thread is just using.
+        # Reentrant: a signal handler may use this handle while the main thread uses it.
         self._lock = threading.RLock()
         self._generation = _process.generation()
 
@@ -69,7 +69,7 @@ def make(what: str, new: Callable[..., int], free: Callable[..., Any], *argument
 
 
 Setting = tuple[str, tuple[Any, ...]]
-"""The end of a setter's name, and what it is called with."""
+"""The end of a setter's name, and the arguments for it."""
 
 
 def options(

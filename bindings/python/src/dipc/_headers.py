@@ -1,4 +1,4 @@
-"""Headers: what goes with a request beside its ticket, and comes back with its answer beside the table."""
+"""Headers: pairs that go with a request and its ticket, and come back with the answer and its table."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Headers(Mapping[str, bytes]):
             self._values.setdefault(key, []).append(value)
 
     def get_all(self, key: str) -> list[bytes]:
-        """The values of a key, in order; none where no pair has it."""
+        """The values of a key, in order; none if no pair has it."""
         return list(self._values.get(key, ()))
 
     def __getitem__(self, key: str) -> bytes:
@@ -57,7 +57,7 @@ class Headers(Mapping[str, bytes]):
         return len(self._values)
 
     def __eq__(self, other: object) -> bool:
-        """As pairs in their order with other headers; with a mapping, where no key comes twice."""
+        """As pairs in their order with other headers; with a mapping, if no key comes twice."""
         if isinstance(other, Headers):
             return self.pairs == other.pairs
         if isinstance(other, Mapping):

@@ -1,10 +1,10 @@
 """The shared library: where it is looked for, its version, and its functions.
 
-The package is written for one minor version of libdipc, since before 1.0 each may break the ABI. The
-library is looked for in this order, and the first that is there is taken:
+The package is written for one minor version of libdipc, since before 1.0 each may break the ABI. The library is looked
+for in this order, and the first file that exists is taken:
 
 1. the file that the environment variable ``DIPC_LIBRARY`` names (nothing else is tried then);
-2. inside this package, where a wheel has it;
+2. inside this package, if a wheel has it;
 3. where the system's loader finds ``libdipc.so.0.1``: ``LD_LIBRARY_PATH``, ld.so.conf, /usr/lib.
 """
 
@@ -26,7 +26,7 @@ VARIABLE = "DIPC_LIBRARY"
 
 
 class LibraryError(ImportError):
-    """libdipc is missing, cannot be loaded, or is of another version. The text names what was tried."""
+    """libdipc is missing, cannot be loaded, or has another version. The text names what was tried."""
 
 
 def _places() -> list[str]:
@@ -297,7 +297,7 @@ _WAIT_FOR_NOTHING = (
 
 
 def keeps_gil(name: str) -> bool:
-    """Functions that wait for nothing. Where several threads run, getting the GIL back takes far longer than they."""
+    """Functions that wait for nothing. If several threads run, getting the GIL back takes far longer than the call."""
     return "_options_" in name or name.startswith(_WAIT_FOR_NOTHING)
 
 
@@ -317,7 +317,7 @@ _status = {name: _declare(name, c_int32, [*shape, c_void_p]) for name, shape in 
 
 
 def plain(name: str) -> Callable[..., Any]:
-    """A function that cannot fail, as ctypes has it. It runs without the GIL where it may wait."""
+    """A function that cannot fail, as a ctypes function. It runs without the GIL if it may wait."""
     return _plain[name]
 
 
@@ -344,7 +344,7 @@ def raised(error: c_void_p, status: int) -> _errors.DipcError:
 def checked(name: str) -> Callable[..., int]:
     """A function that returns a status: called without its last argument, it raises what fails.
 
-    The call runs without the GIL where it may wait. It returns 0 or a positive number for progress.
+    The call runs without the GIL if it may wait. It returns 0 or a positive number for progress.
     """
     function = _status[name]
 

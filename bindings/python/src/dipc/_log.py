@@ -5,7 +5,7 @@ the interpreter. So the callback is native: it writes each event into a socket, 
 the end of the interpreter, what was logged until then is still delivered.
 
 An event of the target ``dipc::transport::shm`` is a record of the logger ``dipc.transport.shm``. The library is asked
-for as much as loggers want, and for nothing, without a thread, where nobody listens.
+for the levels that loggers want. If no logger wants any, nothing is logged and there is no thread.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _NOBODY = logging.CRITICAL + 1
 _ENDED, _STOP = 0, 255
 _MOST_BYTES = 16 << 10
 _EXIT_SECONDS = 10
-"""A handler that waits for ever must not keep the interpreter from ending."""
+"""A limit, so that a handler that waits for ever does not keep the interpreter from ending."""
 
 _logger = logging.getLogger("dipc")
 _lock = threading.RLock()
-# What the library is asked for now, and what was wanted below the logger `dipc` at the last look.
+# The level that the library is asked for now, and the one that loggers below `dipc` wanted at the last look.
 _level = _below = _NOBODY
 _delivery: _Delivery | None = None
 _is_unsupported = False
@@ -48,7 +48,7 @@ class Lines:
     _MOST, _SECONDS = 5, 10
 
     def __init__(self) -> None:
-        # Reentrant: a signal handler may log while the main thread counts.
+        # Reentrant: a signal handler may log while the main thread holds the lock.
         self._lock = threading.RLock()
         self._until = 0.0
         self._left = 0
@@ -70,7 +70,7 @@ class Lines:
 
 
 def follow() -> None:
-    """Asks the library for as much as is wanted now. Takes next to no time where that has not changed."""
+    """Asks the library for the level that is wanted now. Takes almost no time if the level has not changed."""
     if min(_wanted_of(_logger), _below) != _level:
         refresh()
 
@@ -132,7 +132,8 @@ class _Delivery:
     def __init__(self) -> None:
         # Of packets: one is one event.
         self._reads, self._writes = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # How often the library was given the socket, and has let go of it; what it was asked for last.
+        # How often the library was given the socket, and how often it has let go of it; the level that it was asked for
+        # last.
         self._begun = self._ended = self._number = 0
         self._changed = threading.Condition()
         self._is_stopped = False
@@ -140,17 +141,17 @@ class _Delivery:
         self._thread.start()
         multiprocessing = sys.modules.get("multiprocessing")
         if multiprocessing is not None and multiprocessing.parent_process() is not None:
-            # Some of its processes end without what `atexit` has.
+            # Some of its processes end without running `atexit`.
             multiprocessing.util.Finalize(None, self.flush, exitpriority=-1000)
 
     def begin(self, number: int) -> None:
-        """Has the library send events up to a level, rather than as before."""
+        """Makes the library send events up to this level from now on."""
         _set(number, _native.log_event, c_void_p(self._writes.fileno()), _native.log_ended)
         self._number = number
         self._begun += 1
 
     def end(self) -> None:
-        """Has the library send no more than what was logged so far."""
+        """Makes the library send no further events; those logged so far still come."""
         _set(1, None, None, None)
         self._number = 0
 

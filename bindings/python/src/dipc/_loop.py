@@ -7,8 +7,8 @@ import threading
 import time
 import weakref
 
-# A signal that comes while the main thread is about to sleep, but does not yet, does not wake it (CPython looks for
-# signals, lets go of the GIL, which may take 100 us, and only then sleeps): so it wakes by itself to look.
+# A signal that comes just before the main thread sleeps does not wake it (CPython looks for signals, lets go of the
+# GIL, which may take 100 us, and only then sleeps): so it wakes by itself to look.
 LOOK_SECONDS = 0.1
 
 
@@ -37,7 +37,7 @@ _lookouts: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Lookout] = weak
 
 
 def lookout(loop: asyncio.AbstractEventLoop) -> _Lookout:
-    """``with lookout(loop):`` around an ``await`` has the running loop hear signals meanwhile."""
+    """``with lookout(loop):`` around an ``await`` lets the running loop handle signals meanwhile."""
     found = _lookouts.get(loop)
     if found is None:
         found = _lookouts[loop] = _Lookout()
@@ -48,7 +48,7 @@ _TURN_SECONDS = 1e-3
 
 
 class Turn:
-    """Lets the loop's other tasks run where one goes on and on without a wait."""
+    """Lets the loop's other tasks run while one task works without a wait."""
 
     def __init__(self) -> None:
         self._ends = 0.0
@@ -58,7 +58,7 @@ class Turn:
         self._ends = time.monotonic() + _TURN_SECONDS
 
     def is_over(self) -> bool:
-        """Asked before each batch, since a coroutine that does it all takes longer."""
+        """A method to call before each batch, because awaiting a coroutine each time takes longer."""
         return time.monotonic() >= self._ends
 
     async def pass_on(self) -> None:

@@ -1,4 +1,4 @@
-"""The package's own small library (``src/native``): what C calls back, and finalizers, which Python must not be."""
+"""The package's own small library (``src/native``): callbacks of C, and finalizers, which must not be Python."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Owner:
     __slots__ = ("_address", "_capsule")
 
     def __init__(self, pointer: int, free: Any, *, waits: bool) -> None:
-        """`free` is a function of C's that takes `pointer`; where it `waits` it is called without the GIL."""
+        """`free` is a function of C's that takes `pointer`; if it `waits` it is called without the GIL."""
         self._address: int | None = _own(pointer, _address(free), waits)
         if self._address is None:
             raise MemoryError
@@ -115,7 +115,7 @@ class Owner:
 
 
 class Shared:
-    """A schema or device array that can be given away any number of times."""
+    """A schema or device array of which any number of copies can be given away."""
 
     def __init__(self, kind: str, source: ctypes.Structure) -> None:
         """Moves out of `source`. `kind` is "schema" or "array"."""
@@ -127,7 +127,7 @@ class Shared:
         self._owner = Owner(self._pointer, drop, waits=False)
 
     def give(self) -> Any:
-        """A struct of its own for another consumer, owned by the caller."""
+        """A new struct for one more consumer, owned by the caller."""
         out = self._type()
         if not self._give(self._pointer, ctypes.addressof(out)):
             raise MemoryError

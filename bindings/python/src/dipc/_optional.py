@@ -8,9 +8,9 @@ from typing import Any
 
 
 def load(module: str, extra: str, least: tuple[int, int] = (0, 0)) -> Any:
-    """A module of another library. Where that is missing, the error says which extra of the package brings it.
+    """A module of another library. If that is missing, the error says which extra of the package brings it.
 
-    It says so too of a library that is older than `least`, two numbers of its version.
+    The same goes for a library that is older than `least`, the first two numbers of its version.
     """
     remedy = f"pip install 'libdipc[{extra}]'"
     try:

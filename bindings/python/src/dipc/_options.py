@@ -21,13 +21,13 @@ class RequestOptions(TypedDict, total=False):
     """Options of every request, as :meth:`Client.describe`."""
 
     headers: HeadersLike
-    """Headers for the server's provider or handler, as ``{"traceparent": "00-…"}``, or pairs where a key comes more
+    """Headers for the server's provider or handler, as ``{"traceparent": "00-…"}``, or pairs if a key comes more
     than once; see :class:`Headers`."""
     send_secrets: bool
     """Send the header "authorization" also where others may read the connection: over tcp beyond the loopback
     interface, and over ucx. Without it such a request raises PermissionError, and nothing is sent."""
     checksums: bool
-    """Have each message checked by a checksum where a network could change it unseen: over tcp and ucx. A stream whose
+    """Check each message by a checksum where a network could change it unseen: over tcp and ucx. A stream whose
     bytes were changed raises ProtocolError. Bodies travel as bytes from and to host memory then."""
     deadline: float | None
     """Seconds that the whole stream may take, from now to its end; then it fails with TimeoutError. The server sees
@@ -35,17 +35,17 @@ class RequestOptions(TypedDict, total=False):
     cancel: Cancel | None
     """Ends this call and the stream from another thread."""
     connect_timeout: float | None
-    """Seconds from connecting to the server's first answer; 10 by default. A note that the request has arrived is one,
-    which the server sends where its provider takes longer: ``deadline`` and ``stall_timeout`` alone end the wait
-    then."""
+    """Seconds from connecting to the server's first answer; 10 by default. If the provider takes longer, the server
+    first sends a note that the request has arrived. The note counts as the answer; after it only ``deadline`` and
+    ``stall_timeout`` end the wait."""
     stall_timeout: float | None
-    """Seconds that the server may say nothing, and take nothing, while something is waited for; for ever by default,
-    and a server that dies is noticed all the same."""
+    """Seconds that the server may say nothing, and take nothing, while something is waited for. No limit by default; a
+    server that dies is noticed without one."""
 
 
 class _AnswerOptions(TypedDict, total=False):
     window: tuple[int, int] | None
-    """How many batches, and how many bytes, the server may run ahead; 16 and 256 MiB by default."""
+    """How many batches, and how many bytes, the server may send before they are read; 16 and 256 MiB by default."""
     lent_limit_bytes: int | None
     """The most bytes of copies that the server lends at once; 1 GiB by default."""
     spin: float | None
@@ -63,22 +63,22 @@ class GetOptions(RequestOptions, _AnswerOptions, total=False):
     columns. A column that the table does not have, or has twice, raises InvalidArgumentError."""
     filter: Filter | None
     """Which rows are wanted: an expression of ``pyarrow.compute``, or bytes of a ``substrait.ExtendedExpression``; all
-    by default. The server evaluates it, null as false, and sends no other rows. It may read columns that are not
-    wanted. An expression has the server asked first for the ticket's schema; where that is not described, and for
-    what Substrait has no form for, UnsupportedError is raised. So it is for a function, or a type, that the server does
-    not know. InvalidArgumentError: a column that is not there, or a row without a result (a division by zero)."""
+    by default. The server evaluates it, null as false, and sends no other rows. The filter may use columns that are not
+    wanted. For an expression, the server is first asked for the ticket's schema. UnsupportedError is raised if the
+    server does not describe it, if Substrait has no form for the expression, or if the server does not know a function
+    or a type. InvalidArgumentError: a column that is not there, or a row without a result (a division by zero)."""
     first_row: int
     """The first row that is wanted, counting from 0 those that pass the filter."""
     rows: int | None
     """How many rows are wanted; all by default. Batches outside the range are not sent. A table that ends earlier has
     fewer rows."""
     message_limit_bytes: int | None
-    """The most memory that one message may take here beside its body: for buffers unpacked, copies to be checked, the
-    schema, and the stream's dictionaries together; or as much as its body has, where that is more. A message that
-    needs more raises OutOfMemoryError. 512 MiB by default, and 16 GiB for a server of the same user. A body
+    """The most memory that one message may take here beside its body: for unpacked buffers, copies to be checked, the
+    schema, and the stream's dictionaries together. A message with a larger body may take as much as its body. A message
+    that needs more raises OutOfMemoryError. 512 MiB by default, and 16 GiB for a server of the same user. A body
     may have 32 times as many bytes."""
     connections: int | None
-    """How many connections carry the stream, where the transport can spread it (tcp); 1 by default."""
+    """How many connections carry the stream, if the transport can spread it (tcp); 1 by default."""
     device: DeviceOrAsSent
     """Where batches shall be: "cpu", or on a GPU "cuda", "cuda:1" or ``("cuda", 1)``, or "as-sent": where the server
     has them, if this process reaches that without a copy, otherwise on the host. Batches on a GPU go on by
@@ -93,7 +93,7 @@ class PutOptions(RequestOptions, total=False):
     compression: Compression
     """"none", "lz4" or "zstd"; compressed bodies travel as bytes."""
     connections: int | None
-    """How many connections carry the table, where the transport can spread it (tcp); 1 by default."""
+    """How many connections carry the table, if the transport can spread it (tcp); 1 by default."""
 
 
 class ExchangeOptions(PutOptions, _AnswerOptions, total=False):
@@ -104,7 +104,7 @@ _TIMES = ("deadline", "connect_timeout", "stall_timeout")
 
 
 def of_request(options: Mapping[str, Any], known: Any = RequestOptions) -> list[Setting]:
-    """The settings of every request, less the headers. Raises TypeError where an option is none of the `known`."""
+    """The settings of every request, without the headers. Raises TypeError if an option is not one of the `known`."""
     unknown = options.keys() - known.__annotations__.keys()
     if unknown:
         hint = ": call the method of the client, as dipc.Client(…).get(…)" if "client" in unknown else ""
@@ -184,7 +184,7 @@ def fits(options: GetOptions) -> bool:
 
 
 def selects(options: GetOptions) -> bool:
-    """Whether a part of the table is wanted alone."""
+    """Whether only a part of the table is wanted."""
     return options.get("filter") is not None or bool(_selection(options))
 
 

@@ -1,8 +1,8 @@
 """Predicates of polars as filters of a server.
 
-Polars evaluates its predicate in any case, so that a filter may let more rows pass: what has no translation is left
-out. Expressions have no public form but JSON, which may change with a version of polars: what looks otherwise than
-here has no translation.
+Polars evaluates its predicate in any case, so a filter may let more rows pass: conditions without a translation are
+left out. The only public form of expressions is JSON, which may change with a version of polars: an expression of
+another form than those here has no translation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 64 << 10
 _MOST_LEVELS = 32
 _MOST_CONDITIONS = 200
-"""A server takes more of both: some conditions are several expressions."""
+"""The server's own limits are higher, because some conditions become several expressions."""
 
 _COMPARISONS = {"Eq": "equal", "NotEq": "not_equal", "Lt": "lt", "LtEq": "lte", "Gt": "gt", "GtEq": "gte"}
 _TURNED = {"Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
@@ -40,7 +40,7 @@ class _NoTranslation(Exception):  # noqa: N818  it never leaves this file
 
 
 def filter_of(predicate: pl.Expr, schema: pl.Schema) -> bytes | None:
-    """The filter that all rows pass which pass `predicate`; None: there is none but that of all rows."""
+    """A filter that passes all rows that `predicate` passes. None: only the filter that passes every row."""
     try:
         tree = json.loads(predicate.meta.serialize(format="json"))
         translation = _Translation(schema)
@@ -63,7 +63,7 @@ def _is(node: Any, key: str) -> bool:
 
 
 class _Translation:
-    """Conditions as bytes, each with whether the rows that pass are just those of polars."""
+    """Conditions as bytes, each with a flag: whether exactly the rows pass that pass in polars."""
 
     def __init__(self, schema: pl.Schema) -> None:
         self.message = _substrait.Message()
@@ -97,7 +97,7 @@ class _Translation:
             try:
                 both.append(self.condition(side, level))
             except _NoTranslation:
-                # All rows that pass both pass one of them.
+                # Rows that pass both pass the side that has a translation.
                 if op == "Or":
                     raise
         if not both:
@@ -127,7 +127,7 @@ class _Translation:
             raise _NoTranslation
         column, value = self.message.column(name), self._literal(name, literal)
         condition = self.message.call(_COMPARISONS[op], column, value)
-        # NaN is the largest number of polars, and none of the server's.
+        # To polars NaN is the largest number; to the server it is not comparable.
         if kind in _FLOATS and op in ("Gt", "GtEq"):
             condition = self.message.call("or", condition, self.message.call("is_nan", column))
         return condition, kind not in _FLOATS
@@ -136,7 +136,7 @@ class _Translation:
         first, *others = inputs
         if function == "Not":
             condition, is_exact = self.condition(first, level)
-            # The opposite of a condition that more rows pass is one that fewer pass.
+            # If more rows pass a condition than in polars, fewer pass its opposite.
             if not is_exact:
                 raise _NoTranslation
             return self.message.call("not", condition), True
@@ -176,7 +176,7 @@ class _Translation:
         if not known or not all(isinstance(value, int if kind in _INTEGERS else str) for value in known):
             raise _NoTranslation
         literals = [_substrait.integer(value) if kind in _INTEGERS else _substrait.text(value) for value in known]
-        # A null in the list is equal to none, and makes the others unknown.
+        # A null in the list equals no value, and makes the result for other values unknown.
         return _substrait.any_of(self.message.column(name), literals), len(known) == len(values)
 
     def _text(self, test: Any, inputs: list[Any]) -> tuple[bytes, bool]:
@@ -196,7 +196,7 @@ class _Translation:
         return kind if kind in _KINDS else "other"
 
     def _literal(self, name: str, literal: Any) -> bytes:
-        """A value of the column's own type: polars casts those of others first."""
+        """A value of the column's own type: polars casts values of other types first."""
         kind = self._kind(name)
         [scalar] = _parts(literal, "Scalar")
         [value] = _parts(scalar, "String" if kind in _CATEGORIES else kind)
@@ -205,7 +205,7 @@ class _Translation:
         if kind in _INTEGERS:
             return _substrait.integer(value)
         if kind in _FLOATS:
-            # A whole number is one in JSON too.
+            # An integer is an integer in JSON too.
             if not math.isfinite(value):
                 raise _NoTranslation
             return _substrait.single(value) if kind == "Float32" else _substrait.double(value)

@@ -1,8 +1,8 @@
 """What concerns the whole process: fork, and the end of the interpreter.
 
-After a fork the child has none of the parent's threads, so everything made before refuses its calls. At
-the interpreter's end servers are closed while Python still works, so that nothing is released, and no
-provider runs, in an interpreter that is being taken apart.
+After a fork the child has none of the parent's threads, so objects that were made before refuse calls. At the
+interpreter's end servers are closed while Python still works, so that nothing is released, and no provider runs, in an
+interpreter that is being taken apart.
 """
 
 from __future__ import annotations

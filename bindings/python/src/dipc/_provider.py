@@ -13,7 +13,7 @@ from ._description import Description
 from ._request import Authorizer, Request, Verb
 
 _FEW = 16
-"""So many streams are known before those that have died are looked for."""
+"""This many streams are kept before dead ones are removed."""
 
 Provider = Callable[[Request], Any]
 Answers = dict[int, Provider]
@@ -34,7 +34,7 @@ class OnLoop:
 def provider(obj: Any) -> Provider:
     """What a ticket is served from, as a function of the request.
 
-    Raises TypeError for what cannot be served, so that it is found where it is written.
+    Raises TypeError for an object that cannot be served, so that the error comes at the call that gave it.
     """
     if _source.is_arrow(obj):
         return _Once(obj) if _source.is_read_once(obj) else lambda _request: obj
@@ -47,11 +47,11 @@ def provider(obj: Any) -> Provider:
 
 
 def _of_request(function: Callable[..., Any]) -> Provider:
-    """A function that takes the request, or nothing, as one that takes the request."""
+    """Turns a function that takes the request, or nothing, into one that takes the request."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        # Functions of C may have none; they are taken to need nothing.
+        # Functions of C may have no signature; they are called without arguments.
         return lambda _request: function()
     if _binds(signature):
         return lambda _request: function()
@@ -77,7 +77,7 @@ def _running_loop(function: Callable[..., Any]) -> asyncio.AbstractEventLoop:
 
 
 def handler(get: Any, describe: Any, list_tickets: Any, put: Any, exchange: Any) -> Answers:
-    """What serves every ticket that has nothing of its own, by a function for each verb, or None."""
+    """What serves every ticket that is not served by itself: a function for each verb, or None."""
     functions = {
         Verb.GET: get,
         Verb.PUT: put,
@@ -94,7 +94,7 @@ def handler(get: Any, describe: Any, list_tickets: Any, put: Any, exchange: Any)
 def authorizer_of(function: Any) -> Authorizer | OnLoop | None:
     """What decides about requests: a function, or a coroutine function and the running loop.
 
-    Raises TypeError for what cannot decide.
+    Raises TypeError for another object.
     """
     if function is None:
         return None
@@ -119,13 +119,13 @@ def answer(request: Request, given: Any) -> _source.Source:
 
 
 def ensure_nothing(given: object) -> None:
-    """Raises TypeError where a function that takes tables is a generator, for example, which has not run."""
+    """Raises TypeError if a function that takes tables is a generator, for example, which has not run."""
     if given is not None:
         raise TypeError(f"a function that takes tables returns None, not {type(given).__name__}")
 
 
 async def answer_of(request: Request, given: Any) -> _source.AsyncSource:
-    """As :func:`answer`, for what a coroutine gave."""
+    """Like :func:`answer`, for the result of a coroutine."""
     if request.verb in (Verb.GET, Verb.EXCHANGE):
         _ensure_unread(given)
         return await _source.open_async(given)
@@ -135,18 +135,18 @@ async def answer_of(request: Request, given: Any) -> _source.AsyncSource:
 
 
 _given: dict[int, weakref.ref[Any]] = {}
-"""Streams that providers gave to clients, by their identity."""
+"""Streams that providers have given to clients, by identity."""
 _given_lock = threading.RLock()
 
 
 def _ensure_unread(given: Any) -> None:
-    """Raises ProviderError for a stream that an earlier client was given, of which it would find nothing left."""
+    """Raises ProviderError for a stream that an earlier client was given, because nothing of it would be left."""
     if not _source.is_read_once(given):
         return
     try:
         reference = weakref.ref(given)
     except TypeError:
-        # Not every type can be watched.
+        # Not every type allows weak references.
         return
     with _given_lock:
         if len(_given) > 2 * _FEW:

@@ -31,21 +31,21 @@ T = TypeVar("T")
 
 
 class Result(NamedTuple):
-    """A word of the server's host that a part of a table is safe, whatever happens to the rest."""
+    """Says that the server's host has a part of a table safe, whatever happens to the rest."""
 
     batches: int
-    """So many, from the first on."""
+    """The number of safe batches, from the first on."""
     data: bytes
-    """What the host says with it."""
+    """The bytes that the host sent with the result."""
 
 
 class Taken(NamedTuple):
     """What became of a table that was sent whole."""
 
     batches: int
-    """So many the server's host has taken: all."""
+    """The number of batches, all of which the server's host has taken."""
     results: list[Result]
-    """What the host said on the way."""
+    """The results that the host gave on the way."""
 
 
 class PutStats(NamedTuple):
@@ -67,14 +67,14 @@ class Writer:
 
     The end of a ``with`` or ``async with`` block ends the table and waits until the server's host has taken all of it;
     an exception that leaves the block fails the table, with its text. A writer that is closed or collected unfinished
-    fails it too. Any thread or coroutine may read results while another writes.
+    fails it too. Any thread or coroutine may read results while another one writes.
     """
 
     def __init__(self, pointer: c_void_p, token: Token, schema: Schema) -> None:
         self.schema = schema
         self._handle = Handle("writer", pointer, _free)
         self._token = token
-        # The library's calls on one table exclude each other; none waits.
+        # The library's calls on one table exclude each other; no call waits.
         self._one = threading.Lock()
         self._readable: Readable | None = None
         self._turn = Turn()
@@ -95,13 +95,13 @@ class Writer:
             try:
                 self._wait(_pushing(*found))
             finally:
-                # Nothing, where it was pushed.
+                # Nothing, if it was pushed.
                 _abi.release(found[0])
 
     async def awrite(self, obj: Any) -> None:
         """:meth:`write` for coroutines, on the running loop; also of an async iterable of batches.
 
-        Where the task is cancelled while it waits, the batch that waits was not sent.
+        If the task is cancelled while it waits, the batch that waits was not sent.
         """
         source = await _source.open_async(obj)
         try:
@@ -145,8 +145,8 @@ class Writer:
     def finish(self) -> int:
         """Ends the table, and waits until the server's host has taken it. Gives the number of batches taken.
 
-        In an exchange the host may take the rest only while its answer is read: read it in another thread, or in
-        another task (:meth:`afinish`), where the answer may be more than a few batches or come at the end alone.
+        In an exchange the host may take the rest only while its answer is read: if the answer may have more than a few
+        batches, or may come only at the end, read it in another thread or in another task (:meth:`afinish`).
         """
         try:
             taken = self._wait(_finished)
@@ -240,7 +240,7 @@ class Writer:
         _source.ensure_fits(self.schema, schema)
 
     def _try(self, pointer: c_void_p, call: Callable[[c_void_p], T]) -> T | None:
-        """Makes a call that does not wait; None where it has to."""
+        """Makes a call that does not wait; None if it would have to."""
         with self._one:
             try:
                 return call(pointer)
@@ -250,7 +250,7 @@ class Writer:
                 return None
 
     def _watched(self, pointer: c_void_p) -> Readable:
-        """What becomes readable when a call may go on."""
+        """The descriptor that becomes readable when a call may go on."""
         if self._readable is None:
             fd = c_int()
             with self._one:
@@ -272,7 +272,7 @@ class Writer:
                     seconds = min(seconds, until - time.monotonic())
                     if seconds <= 0:
                         raise _errors.TimeoutError("nothing came in time")
-                # Another thread's call may take what the descriptor has to tell: so this one looks by itself too.
+                # Another thread's call may clear the descriptor, so this one also looks without it.
                 poller.poll(1000 * seconds)
             return found
 
@@ -285,7 +285,7 @@ class Writer:
             while (found := self._try(pointer, call)) is None:
                 readable = self._watched(pointer)
                 if is_first:
-                    # This call may have taken what the descriptor had to tell the others.
+                    # This call may have cleared the descriptor for the others.
                     readable.wake(asyncio.get_running_loop())
                     is_first = False
                 await readable.wait()

@@ -47,7 +47,7 @@ class Batch:
 
     @property
     def metadata(self) -> dict[bytes, bytes]:
-        """Custom metadata of this batch; empty where there is none."""
+        """Custom metadata of this batch; empty if there is none."""
         return decode_metadata(self.encoded_metadata)
 
     @property
@@ -60,8 +60,8 @@ class Batch:
     def column(self, which: int | str) -> Column:
         """A column, by its number or its name.
 
-        :raises KeyError: where no column has the name, or several do.
-        :raises IndexError: where there is no such number.
+        :raises KeyError: if no column has the name, or several do.
+        :raises IndexError: if there is no such number.
         """
         if isinstance(which, str):
             found = [index for index, name in enumerate(self.schema.names) if name == which]
@@ -159,7 +159,7 @@ class Reader:
     def to_device(self, device: Device) -> Reader:
         """Has the batches that are still to come copied to a device, or to the host, where they do not lie there.
 
-        Those of a GPU are there once the ``sync_event`` of their struct has passed. Gives this reader.
+        Batches on a GPU can be read once the ``sync_event`` of their struct has passed. Returns this reader.
 
         :raises UnsupportedError: there is no driver, or the library cannot copy between these devices.
         """
@@ -171,7 +171,7 @@ class Reader:
         raise TypeError("a reader is no array: reader.to_pandas() makes a frame of it, reader.read_all() a table")
 
     def next_struct(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
-        """For this package: the next batch as a struct, and its encoded metadata. Waits, deaf to signals."""
+        """For this package: the next batch as a struct, and its encoded metadata. Waits, without handling signals."""
         return self._stream.next()
 
     def __iter__(self) -> Iterator[Batch]:
@@ -187,7 +187,7 @@ class Reader:
             except _errors.DipcError:
                 raise
             except BaseException:
-                # A signal's handler raised, and may have done so once a batch was taken.
+                # A signal's handler raised, maybe after a batch was taken.
                 self.cancel()
                 raise
         else:
@@ -240,16 +240,17 @@ class Reader:
         array = _abi.ArrowDeviceArray()
         batches = []
         try:
-            # First a batch, for pyarrow asks for the schema at once, which may come no earlier.
+            # A batch is read first: pyarrow asks for the schema at once, but the schema may come only with the first
+            # batch.
             is_here = await self._stream.anext(array) is not None
             reader = pa.RecordBatchReader.from_stream(_Lent(self._stream.lend(array)))
             while is_here:
                 batches.append(reader.read_next_batch())
-                # Without a call of this package for each, as through `array`.
+                # This saves a call of this package for each batch, which `array` would need.
                 batches += self._stream.read_here(reader.read_next_batch)
                 is_here = await self._stream.anext(array) is not None
         except BaseException:
-            # Nobody has the batches so far.
+            # Nobody else has these batches yet.
             self.cancel()
             raise
         finally:
@@ -261,8 +262,8 @@ class Reader:
 
         if self.device_type != _abi.CPU:
             self._stream.move(_abi.CPU, -1)
-        # pyarrow reads them itself, which takes a fifth of the time of a Batch for each. One at a time, so that
-        # whoever asks for figures meanwhile waits for no more than that.
+        # pyarrow reads the batches itself, because that is much faster than making a Batch of each. It reads one at a
+        # time, so that a thread that asks for figures waits for no more than one batch.
         reader = self._stream.read(lambda: pa.RecordBatchReader.from_stream(_Lent(self._stream.lend())))
         batches = []
         try:
@@ -272,9 +273,9 @@ class Reader:
             return pa.Table.from_batches(batches, reader.schema)
 
     def cancel(self) -> None:
-        """Ends the stream, from any thread: whoever reads it then, or waits for it, gets CancelledError.
+        """Ends the stream, from any thread: every call that reads it then, or waits for it, raises CancelledError.
 
-        Reaches the stream also where another library reads it.
+        Reaches the stream even if another library reads it.
         """
         self._stream.token.trigger()
 
@@ -296,7 +297,7 @@ class Reader:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Releasing a stream waits for nobody but a call on it, which the cancel ends.
+        # Releasing a stream waits only for a running call on it, and the cancel ends that call.
         self.close()
 
     def __repr__(self) -> str:

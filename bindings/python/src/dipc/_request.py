@@ -51,12 +51,12 @@ class Verb(enum.IntEnum):
 
 
 class Certificate(NamedTuple):
-    """Who a client's certificate is for, which an authority of the server's has signed."""
+    """Whom a client's certificate names; an authority that the server trusts has signed it."""
 
     subject: str
     """As in "CN=alice, O=Example"."""
     names: list[str]
-    """Alternative names, each behind its kind: "DNS:a.example", "IP:10.0.0.7", "URI:spiffe://example/a"."""
+    """Alternative names, each after its kind: "DNS:a.example", "IP:10.0.0.7", "URI:spiffe://example/a"."""
     fingerprint: str
     """SHA-256, in lower-case hexadecimal digits."""
 
@@ -65,21 +65,21 @@ class Peer(NamedTuple):
     """Who asks, as the system told when the client connected; as text, a line for logs: "pid 4711, uid 1000"."""
 
     transport: str
-    """By which the client came: "shm", "tls", "tcp" or "ucx"."""
+    """The transport by which the client came: "shm", "tls", "tcp" or "ucx"."""
     pid: int | None
     """Number of the client's process. 0 where it has none in this process's namespace.
 
-    It and the two below are None over a network, which does not tell."""
+    This and the next two are None over a network, which does not name processes."""
     uid: int | None
     """Number of the process's user."""
     gid: int | None
     """Number of the process's group."""
     address: str | None
-    """The client's address, as "10.0.0.7:40112"; None over shm. A port says nothing of the user behind it."""
+    """The client's address, as "10.0.0.7:40112"; None over shm. A port does not show which user the client is."""
     text: str
     """A line for logs."""
     certificate: Certificate | None = None
-    """What the client has shown over tls."""
+    """The certificate that the client has shown over tls."""
 
     def __str__(self) -> str:
         return self.text
@@ -121,7 +121,7 @@ class Request:
     def close(self) -> None:
         """For this package: ends the request, which is answered."""
         if self._reader is not None:
-            # The client's next request on this connection waits for that.
+            # The client's next request on this connection waits for this.
             self._reader.close()
         self.handle.close()
 
@@ -139,14 +139,14 @@ class Request:
     def add_headers(self, headers: HeadersLike) -> None:
         """Adds headers to the answer, 32 KiB in all: :attr:`Reader.headers` at the client.
 
-        The client gets those with the schema that are added before the first batch; later ones go with a
-        failure. One that fails before its schema has no reader, and gets none.
+        Headers that are added before the first batch go with the schema; later ones go with a failure. A client whose
+        stream fails before its schema has no reader, and gets none.
         """
         with Headers(headers).handle() as added, self.handle as pointer:
             _add_headers(pointer, added)
 
     def set_label(self, label: str) -> None:
-        """Has the request counted under `label`, 1 to 128 bytes, in :attr:`Server.stats_text`.
+        """Makes :attr:`Server.stats_text` count the request under `label`, 1 to 128 bytes.
 
         Call it before the stream begins. Otherwise the label is the ticket, or "(handler)" for what a handler
         serves. Choose few: each label has figures of its own.
@@ -155,7 +155,7 @@ class Request:
             _set_label(pointer, label.encode())
 
     def source_schema(self) -> Schema:
-        """The schema of the table that the client sends, before :meth:`source` accepts that one."""
+        """The schema of the table that the client sends, before :meth:`source` accepts the table."""
         struct = _abi.ArrowSchema()
         with self.handle as pointer:
             _source_schema(pointer, ctypes.addressof(struct))
@@ -168,8 +168,8 @@ class Request:
     def source(self) -> Reader:
         """Accepts the table that the client sends, and gives it: from now on batches come, as fast as they are read.
 
-        Read it to its end: leaving it earlier fails the table for the client. A table that its client leaves or fails
-        ends with an exception of the reader, never with its end. Batches stay valid when request and client are gone.
+        Read it to its end: leaving it earlier fails the table for the client. If the client leaves or fails the table,
+        the reader raises an exception and never ends normally. Batches stay valid when request and client are gone.
         """
         struct = _abi.ArrowDeviceArrayStream()
         with self.handle as pointer:
@@ -185,7 +185,7 @@ class Request:
     def result(self, batches: int, data: _arguments.Data = b"") -> None:
         """Tells the client that a part of its table is safe, whatever happens to the rest: :class:`Result` there.
 
-        :param batches: So many, from the first on.
+        :param batches: The number of safe batches, from the first on.
         :param data: For the client's program, at most 32 KiB.
         """
         batches, data = _arguments.count(batches, "batches"), _arguments.data_bytes(data, "data")
@@ -196,7 +196,7 @@ class Request:
     def time_left(self) -> float | None:
         """Seconds that the client still waits for the stream's end, 0 once they have passed.
 
-        None where it has set no deadline.
+        None if it has set no deadline.
         """
         with self.handle as pointer:
             left: int = _time_left(pointer)
@@ -206,7 +206,7 @@ class Request:
     def columns(self) -> list[str] | None:
         """The columns that the client wants, in its order; None: all.
 
-        A provider gives the whole table, and the library selects of it without a copy. One that would read less
+        A provider gives the whole table, and the library selects from it without a copy. A provider that can read less
         calls :meth:`take_selection`.
         """
         with self.handle as pointer:
@@ -216,11 +216,11 @@ class Request:
 
     @functools.cached_property
     def filter(self) -> bytes | None:
-        """The filter that the rows must pass which the client wants; None: all pass.
+        """The filter that rows must pass; None: all rows pass.
 
-        A ``substrait.ExtendedExpression``, which is not checked yet. The library filters what a provider gives. One
-        that would read less calls :meth:`take_selection`, and may have the filter by
-        ``pyarrow.compute.Expression.from_substrait``.
+        A ``substrait.ExtendedExpression``, which is not checked yet. The library filters what a provider gives. A
+        provider that can read less calls :meth:`take_selection`; ``pyarrow.compute.Expression.from_substrait`` reads
+        the filter.
         """
         with self.handle as pointer:
             return _library.bytes_of(_filter, pointer, size=1024) or None
@@ -240,7 +240,8 @@ class Request:
         return None if rows == FOREVER else rows
 
     def take_selection(self) -> None:
-        """Takes it upon the provider to select: it gives :attr:`columns`, in their order, and those rows alone.
+        """Says that the provider itself selects: it gives only :attr:`columns`, in their order, and only the wanted
+        rows.
 
         The order is: first :attr:`filter`, which may read other columns; then the range of rows; then the columns.
 
@@ -257,7 +258,7 @@ class Request:
 
     @functools.cached_property
     def principal(self) -> str | None:
-        """The name that the server's authorizer has given the client; None where it has given none."""
+        """The name that the server's authorizer has given the client; None if it has given none."""
         try:
             with self.handle as pointer:
                 return _library.text_of(_principal, pointer)
@@ -271,7 +272,7 @@ class Request:
             return bool(_is_undecided(pointer))
 
     def allow(self, principal: Any) -> None:
-        """For this package: the authorizer's consent, with the name that it gave. TypeError: it is no name."""
+        """For this package: the authorizer's consent, with the name that it gave. TypeError: the name is none."""
         name = None if principal is None else _arguments.text_bytes(principal, "a principal")
         with self.handle as pointer:
             if name is not None:
@@ -291,7 +292,7 @@ class Request:
     def cancel_fd(self) -> int:
         """A descriptor that is readable once :attr:`cancelled` is true, for ``select`` and the like.
 
-        It is the request's: not to be closed or read from, and gone when the stream is over.
+        The request owns it: do not close it or read from it. It is closed when the stream is over.
         """
         out = c_int32()
         with self.handle as pointer:
@@ -319,7 +320,7 @@ def _nothing() -> None:
 
 
 def text_of(error: BaseException) -> str:
-    """An exception as the client reads it: the words of ours, type and words of others."""
+    """The text of an exception for the client: for one of ours its text, for others type and text."""
     if isinstance(error, _errors.DipcError):
         return error.text
     lines = traceback.format_exception_only(type(error), error)
@@ -329,7 +330,7 @@ def text_of(error: BaseException) -> str:
 def tell(request: c_void_p, error: BaseException) -> None:
     """Gives the client an exception as the reason why its stream ends."""
     status = error.status if isinstance(error, _errors.DipcError) else _errors.Status.PROVIDER
-    # Text with lone surrogates is no UTF-8.
+    # Text with lone surrogates is not UTF-8.
     _fail(request, status, text_of(error).encode(errors="replace"))
 
 
@@ -337,12 +338,12 @@ _ANSWERS = (
     _errors.AlreadyExistsError, _errors.BusyError, _errors.InvalidArgumentError, _errors.NotFoundError,
     _errors.PermissionError, _errors.UnsupportedError,
 )  # fmt: skip
-"""What a host raises as its answer to a request, rather than as a fault of its own."""
+"""Exceptions that a host raises as its answer to a request, rather than because of a fault of its own."""
 _answers, _stops = _log.Lines(), _log.Lines()
 
 
 def log_failure(request: Request, error: BaseException) -> None:
-    """Logs why a request fails: an answer in a line, a fault of the host with its stack."""
+    """Logs why a request fails: an answer in one line, a fault of the host with its stack."""
     said = (request.ticket, text_of(error))
     if isinstance(error, _ANSWERS) and not isinstance(error, _errors.ClosedError):
         _answers.say(logging.INFO, "ticket %s is refused: %s", *said)
@@ -353,7 +354,7 @@ def log_failure(request: Request, error: BaseException) -> None:
 
 
 def refuse(request: Request, error: BaseException) -> None:
-    """Refuses a request that is to be decided. An exception that is none of ours has the status of a refusal."""
+    """Refuses a request that is to be decided. An exception that is not ours gets the status of a refusal."""
     if not isinstance(error, _errors.DipcError):
         error = _errors.PermissionError(str(error) if isinstance(error, builtins.PermissionError) else text_of(error))
     with request.handle as pointer:
@@ -361,7 +362,7 @@ def refuse(request: Request, error: BaseException) -> None:
 
 
 def refuse_for(request: Request, error: BaseException) -> None:
-    """Refuses a request for what its authorizer has raised, and logs what is no answer."""
+    """Refuses a request because its authorizer raised an exception. Logs the exception if it is no answer."""
     if not isinstance(error, (_errors.DipcError, builtins.PermissionError)):
         log.error("the authorizer failed; the request for ticket %s is refused", request.ticket, exc_info=error)
     refuse(request, error)
@@ -372,7 +373,7 @@ Authorizer = Callable[[Request], "str | Awaitable[str | None] | None"]
 
 
 class ClientGoneError(Exception):
-    """The stream ended at the other side. Apart from the same errors of a provider that fetches itself."""
+    """The stream ended at the other side. Not to be mixed up with the same errors of a provider that itself fetches."""
 
 
 def send(call: Callable[..., int], *arguments: Any) -> None:

@@ -29,13 +29,13 @@ class Schema:
         self.flags = source.flags
         self._metadata = ctypes.string_at(source.metadata, _metadata_len(source.metadata)) if source.metadata else None
         self._shared = _native.Shared("schema", source)
-        # Not before somebody asks: most readers hand a schema of thousands of columns on as it is.
+        # Made only when somebody asks: most readers hand on a schema, maybe of thousands of columns, as it is.
         self._parts: tuple[tuple[Schema, ...], Schema | None] | None = None
 
     def _read_parts(self) -> tuple[tuple[Schema, ...], Schema | None]:
         """The children, and the dictionary."""
         if self._parts is None:
-            # Arrow allows that children are moved out of their parent.
+            # Arrow allows children to be moved out of their parent.
             parts = self.export()
             pointers = (c_void_p * parts.n_children).from_address(parts.children) if parts.n_children else ()
             children = tuple(Schema(_abi.ArrowSchema.from_address(child)) for child in pointers)
@@ -51,7 +51,7 @@ class Schema:
 
     @property
     def dictionary(self) -> Schema | None:
-        """The values' type, where the field is dictionary-encoded."""
+        """The values' type, if the field is dictionary-encoded."""
         return self._read_parts()[1]
 
     @property
@@ -65,7 +65,7 @@ class Schema:
 
     @property
     def metadata(self) -> dict[bytes, bytes]:
-        """Custom metadata; empty where there is none."""
+        """Custom metadata; empty if there is none."""
         return decode_metadata(self._metadata)
 
     def __arrow_c_schema__(self) -> object:

@@ -36,8 +36,8 @@ _MOMENT = 2.0
 
 
 class ServerStats(NamedTuple):
-    """What a server has done; ``connections``, ``streams_active``, ``lent_outstanding`` and ``region_bytes``
-    are of now, the others since the start."""
+    """What a server has done; ``connections``, ``streams_active``, ``lent_outstanding`` and ``region_bytes`` are of
+    this moment; the others count since the start."""
 
     connections: int
     streams_active: int
@@ -87,37 +87,38 @@ class Server:
     interpreter ends.
 
     :param max_streams: How many streams are served at once; 64 by default. One more is refused as busy, or waits for a
-        place if it has a `deadline`. An eighth, 64 at most, is only for processes of the server's own user, over shm.
-    :param max_providers: How many streams functions may be busy with at once, those included whose clients
-        have gone; by default `max_streams` and 64 more. A function that waits should also wait for
-        :attr:`Request.cancel_fd`.
-    :param max_region_bytes: The most shared memory for copies, that which clients keep included; 16 GiB by default.
-        An arena's does not count.
+        place if it has a `deadline`. An eighth of the places, but at most 64, is only for processes of the server's own
+        user, over shm.
+    :param max_providers: How many streams functions may serve at once, including streams whose clients have gone; by
+        default `max_streams` and 64 more. A function that waits should also wait for :attr:`Request.cancel_fd`.
+    :param max_region_bytes: The most shared memory for copies, including copies that clients keep; 16 GiB by default.
+        The memory of an arena does not count.
     :param region_bytes: The size of one piece of it; 64 MiB by default.
     :param region_idle: Seconds that an unused piece is kept; 10 by default.
     :param inline_bytes: Up to which size a body travels as bytes; 4096 by default.
     :param lent_limit_bytes: The most bytes of copies lent to one connection; 1 GiB by default.
     :param authorizer: Decides about each request before anything is done for it: a function of the :class:`Request`,
         called on threads of this package, also several at once. It returns None or a name for the client, which
-        handlers see as :attr:`Request.principal`, or raises what refuses the request: PermissionError, or another
-        :class:`DipcError`, whose status and text the client gets; any other exception refuses too, with its text.
-        A coroutine function decides on the running loop, without a thread.
-        For a list or a description it is also called for each ticket that the answer would show, with the verb
-        ``Verb.GET``. By default whoever can connect may do everything.
-    :param max_connections: How many connections the server keeps; by default as many as take half of the files that
-        the process may open: one over shm takes two, one over tcp one for each socket. One more client is refused as
-        busy.
-    :param max_connections_per_peer: How many one other machine or user may have; half of `max_connections` by default.
+        handlers see as :attr:`Request.principal`, or raises an exception that refuses the request: PermissionError, or
+        another :class:`DipcError`, whose status and text the client gets; any other exception refuses too, with its
+        text. A coroutine function decides on the running loop, without a thread. For a list or a description it is also
+        called for each ticket that the answer would show, with the verb ``Verb.GET``. By default whoever can connect
+        may do everything.
+    :param max_connections: How many connections the server keeps; by default as many as take half of the files that the
+        process may open: a connection over shm takes two, one over tcp a file for each socket. One more client is
+        refused as busy.
+    :param max_connections_per_peer: How many connections one other machine or user may have; half of `max_connections`
+    by default.
     :param max_streams_per_peer: How many streams one other machine or user may have at once; half of `max_streams` by
         default.
-    :param max_streams_per_connection: How many streams one connection carries at once, of clients that have many on
-        one; `max_streams` by default. With 1, each stream has a connection.
+    :param max_streams_per_connection: How many streams one connection carries at once, for clients that share
+        connections; `max_streams` by default. With 1, each stream has a connection.
     :param max_request_bytes: The most memory of requests of more than 64 KiB that have come in part, of all clients
         together; 64 MiB by default.
-    :param credit_timeout: Seconds that a stream may wait for its client to take batches while other clients find no
-        place; then it fails; 30 by default. ``math.inf``, here and below: for ever.
-    :param handshake_timeout: Seconds until a client has shaken hands by tls, and until all connections of one stream
-        have come; 10 by default.
+    :param credit_timeout: Seconds that a stream may wait for its client to take batches while the server has no place
+        for other clients; then the stream fails; 30 by default. ``math.inf``, here and below: no limit.
+    :param handshake_timeout: Seconds for the handshake of tls, and until all connections of one stream have come; 10 by
+        default.
     :param request_timeout: Seconds from a connection to the end of its first request; 30 by default.
     :param idle_timeout: Seconds, up to twice as many, that a connection is kept over which nothing is asked for; 600 by
         default.
@@ -129,7 +130,7 @@ class Server:
     :param tls: Paths of the server's certificate and of its key, in PEM, for addresses that begin with tls://.
     :param tls_client_ca: Path of authorities, in PEM: tls clients must have a certificate of one of them.
     :param spin: Seconds that the I/O thread looks for work before it sleeps; 0 by default.
-    :param transport: What single transports know, as ``{"ucx.TLS": "tcp"}``.
+    :param transport: Options of single transports, such as ``{"ucx.TLS": "tcp"}``.
     :param body: "auto", "packed" (bodies are always sent as bytes) or "lent" (wherever possible).
     :param compression: "none", "lz4" or "zstd"; compressed bodies travel as bytes.
     """
@@ -213,7 +214,7 @@ class Server:
             return _library.text_of(_listen, server, _arguments.uri_bytes(uri))
 
     def listen_fd(self, scheme: str, fd: int) -> str:
-        """Listens by a socket that listens already, as a service manager hands over, and gives the URI.
+        """Takes a socket that listens already, such as one from a service manager, and gives the URI.
 
         :param scheme: "shm" for a Unix stream socket, "tcp" or "tls" for a TCP socket.
         :param fd: the descriptor, which stays the caller's: the server has its own.
@@ -223,7 +224,7 @@ class Server:
             with self._handle as server:
                 return _library.text_of(_listen_fd, server, scheme.encode(), own)
         except _errors.DipcError:
-            # A call that fails has not taken it.
+            # A call that fails has not taken the descriptor.
             os.close(own)
             raise
 
@@ -249,9 +250,9 @@ class Server:
             _drain(server, (ctypes.c_char_p * len(uris))(*uris), len(uris))
 
     def reload_tls(self) -> None:
-        """Reads the certificates again: connections made from now on go by them.
+        """Reads the certificates again: new connections use them.
 
-        :raises DipcError: where a file cannot be used; the server goes on with what it had.
+        :raises DipcError: if a file cannot be used; the server goes on with what it had.
         """
         with self._handle as server:
             _reload_tls(server)
@@ -269,13 +270,13 @@ class Server:
         called for each client, without arguments or with the :class:`Request`, on a thread of its own: it
         may block. What it raises is the client's error, with its text.
 
-        A coroutine function, or an async generator of batches, runs on the loop that runs now, as a task for
-        each client, which is cancelled where the client goes. No thread has a part in it. It may also return a
-        :class:`Reader`, or another async iterable of batches. Once the loop is closed, clients get StoppedError, those
-        too that are in the middle of a stream.
+        A coroutine function, or an async generator of batches, runs on the loop that runs now, as a task for each
+        client, which is cancelled if the client goes. No thread has a part in it. It may also return a :class:`Reader`,
+        or another async iterable of batches. Once the loop is closed, clients get StoppedError, including those in the
+        middle of a stream.
 
-        An object is asked for its batches anew for each client; a stream (as a RecordBatchReader) therefore
-        serves one client only. See :meth:`publish` for tables that many clients fetch.
+        An object is asked for its batches anew for each client; a stream (such as a RecordBatchReader) therefore serves
+        one client only. See :meth:`publish` for tables that many clients fetch.
         """
         ticket = _arguments.ticket_bytes(ticket)
         answers: _provider.Answers = {Verb.GET: _provider.provider(obj)}
@@ -291,11 +292,11 @@ class Server:
         self._put(_publish, ticket, obj)
 
     def replace(self, ticket: Ticket, obj: Any) -> None:
-        """As :meth:`publish`, in the place of what the ticket stands for, if anything.
+        """Like :meth:`publish`, but replaces what the ticket stood for, if anything.
 
-        At no moment is the ticket unknown, and streams under way go on with what they began. A function or
-        table of :meth:`serve` that is replaced is held until the ticket is withdrawn, for a client may just
-        have asked for it.
+        The ticket is known at every moment, and running streams go on with the old table. A function or table of
+        :meth:`serve` that is replaced is held until the ticket is withdrawn, because a client may just have asked for
+        it.
         """
         self._put(_replace, ticket, obj)
 
@@ -314,7 +315,7 @@ class Server:
                 )
         finally:
             for index, batch in enumerate(batches):
-                # Those that were moved say so in `arrays`, also where Ctrl-C came just then.
+                # Those that were moved say so in `arrays`, even if Ctrl-C came just then.
                 if arrays is None or not _abi.is_released(arrays[index]):
                     _abi.release(batch)
             source.close()
@@ -328,10 +329,10 @@ class Server:
         describe: Callable[..., Description] | None = None,
         list_tickets: Callable[..., Iterable[Endpoint]] | None = None,
     ) -> None:
-        """Serves every ticket that has nothing of its own: queries, commands, keys of partitions.
+        """Serves every ticket that is not served by itself: queries, commands, keys of partitions.
 
-        The functions are called as those of :meth:`serve`, without arguments or with the :class:`Request`,
-        whose ticket says what the client asks for. A handler set before is replaced, and its streams go on.
+        The functions are called like those of :meth:`serve`, without arguments or with the :class:`Request`, whose
+        ticket says what the client asks for. A handler set before is replaced, and its streams go on.
 
         Without any function there is no handler from now on.
 
@@ -342,7 +343,7 @@ class Server:
         :param exchange: Gives a table, as `get`, and takes one meanwhile, by :meth:`Request.source`, which is read to
             its end before the given one ends. Without it the client gets UnsupportedError.
         :param describe: Answers :func:`dipc.describe`. Without it the client gets UnsupportedError.
-        :param list_tickets: Answers :func:`dipc.list_tickets` where no ticket of the server begins with
+        :param list_tickets: Answers :func:`dipc.list_tickets` if no ticket of the server begins with
             the prefix, which is the request's ticket. Without it the client gets UnsupportedError.
         """
         answers = _provider.handler(get, describe, list_tickets, put, exchange)
@@ -357,7 +358,7 @@ class Server:
     def set_description(self, ticket: Ticket, description: Description) -> None:
         """Says what a ticket of :meth:`serve` stands for, to clients that ask before they fetch.
 
-        Without endpoints the ticket itself is the only one. Published tables are known without it.
+        Without endpoints, the ticket itself is the only endpoint. Published tables need no such call.
         """
         ticket = _arguments.ticket_bytes(ticket)
         if not isinstance(description, Description):
@@ -402,7 +403,7 @@ class Server:
     def stop(self, timeout: float = 10.0) -> None:
         """Takes no new clients, and waits for streams under way; after `timeout` seconds they are cut.
 
-        Raises TimeoutError where a provider had still not returned a moment after the cut. Batches that
+        Raises TimeoutError if a provider had still not returned a moment after the cut. Batches that
         clients hold stay valid.
         """
         _wait.call(self._prepare_stop(timeout), _nothing)
@@ -429,7 +430,7 @@ class Server:
         _wait.call(functools.partial(_shut, self._handle, self._pump), _nothing)
 
     async def aclose(self) -> None:
-        """:meth:`close` for coroutines; those that serve have then ended."""
+        """:meth:`close` for coroutines. When it returns, the coroutines that serve have ended."""
         await _wait.acall(functools.partial(_shut, self._handle, self._pump), _nothing)
         await self._pump.ended(_MOMENT)
 
@@ -461,7 +462,7 @@ def _shut(handle: Handle, pump: _serving.Pump) -> None:
         # The child of a fork has no server.
         return
     except _errors.TimeoutError:
-        # A provider is still running: what it sends goes nowhere.
+        # A provider is still running: nobody gets what it sends.
         pass
     pump.join(_MOMENT)
     handle.close()

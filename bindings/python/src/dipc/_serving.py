@@ -1,11 +1,11 @@
 """How a server's tickets are served from Python.
 
-The library's pull form is used: threads of this package take requests, run the provider, and push its
-batches; the library never calls into Python. A provider may block, or fetch from its own server. And
-when the interpreter ends no thread of the library can be inside it: a thread with frames of the library
-below Python's would be torn down with them. Coroutines serve on their loop instead (see _coroutines.py).
+The library's pull form is used: threads of this package take requests, run the provider, and push its batches; the
+library never calls into Python. A provider may block, or fetch from its own server. And when the interpreter ends no
+thread of the library can be inside it: a thread that has frames of the library below Python's would be destroyed in the
+middle of them. Coroutines serve on their loop instead (see _coroutines.py).
 
-Arrays that clients have given back are released here too, for their memory may belong to Python.
+Arrays that clients have given back are released here too, because their memory may belong to Python.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _is_complete = _library.plain("dipc_request_is_complete")
 
 _LENT_OUTSTANDING = 8  # DIPC_SERVER_STAT_LENT_OUTSTANDING
 _DRAIN_NS = 20_000_000
-"""While clients hold memory, how long what they give back waits to be released."""
+"""While clients hold memory: how long memory that they have given back waits until it is released."""
 _LATER_NS = 1_000_000_000
-"""The same where nothing is known to be held: a stream under way may lend something, and memory of a GPU is kept until
+"""The same if nothing is known to be held: a stream under way may lend something, and memory of a GPU is kept until
 the process of a client that left has ended."""
 
 
 class Pump:
     """The threads behind one server: one that takes requests, and one for each stream under way.
 
-    Where coroutines serve, their loop takes requests too. Tickets that they alone serve have no thread, until their
+    If coroutines serve, their loop takes requests too. Tickets that they alone serve have no thread, until their
     loop is closed.
     """
 
@@ -52,12 +52,12 @@ class Pump:
         self._server = server
         self._authorizer = authorizer
         self._token = Token()
-        # By ticket; None: the handler of every other ticket.
+        # The key is the ticket; None: the handler of every other ticket.
         self._answers: dict[bytes | None, Answers] = {}
         self._coroutines = Coroutines(server, self._accept, self._start)
         self._condition = threading.Condition()
         self._running = 0
-        # Clients of published tables wait for the decision, too.
+        # Clients of published tables wait for the decision too, so requests must be taken.
         self._started = authorizer is not None and not isinstance(authorizer, OnLoop)
         if isinstance(authorizer, OnLoop):
             self._coroutines.watch(authorizer.loop)
@@ -75,7 +75,7 @@ class Pump:
         """Serves a ticket, or every other one: calls `serve`, which tells the library."""
         with self._condition:
             before = self._answers.get(ticket)
-            # First here, for a client may ask as soon as the library knows.
+            # Recorded here first, because a client may ask as soon as the library knows the ticket.
             self._answers[ticket] = answers
             try:
                 serve()
@@ -97,7 +97,7 @@ class Pump:
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing of it can serve: every loop of its coroutines, or the authorizer's, is closed."""
+        """Whether the server can serve nothing: every loop of its coroutines, or the authorizer's loop, is closed."""
         with self._condition:
             providers = [provide for answers in self._answers.values() for provide in answers.values()]
         return _is_closed(self._authorizer) or (bool(providers) and all(map(_is_closed, providers)))
@@ -111,15 +111,15 @@ class Pump:
         self._coroutines.stop()
 
     def cut(self) -> None:
-        """Ends what coroutines serve, of which their loop may be unable to hear."""
+        """Ends the streams that coroutines serve: their loop may not run any more, and so not see the end."""
         self._coroutines.cut()
 
     async def ended(self, timeout: float) -> None:
-        """Waits for those coroutines of the running loop that serve."""
+        """Waits for the coroutines of the running loop that serve."""
         await self._coroutines.ended(timeout)
 
     def join(self, timeout: float) -> bool:
-        """Waits for the threads, but for the calling one. False where a provider has not returned in time."""
+        """Waits for the threads, except the calling one. False if a provider has not returned in time."""
         mine = 1 if getattr(_current, "pump", None) is self else 0
         with self._condition:
             return self._condition.wait_for(lambda: self._running <= mine, timeout)
@@ -188,7 +188,7 @@ class Pump:
     def _decide(request: Request, authorizer: Authorizer) -> None:
         """Asks the host whether the client may do what it asks for."""
         try:
-            # A coroutine here is one of a function that is not declared so: allow() raises for it.
+            # A coroutine here comes from a function that is not declared as one: allow() raises for it.
             request.allow(authorizer(request))
         except BaseException as error:  # noqa: BLE001  refuse_for() logs it
             refuse_for(request, error)
@@ -197,7 +197,7 @@ class Pump:
 
     def _find(self, request: Request) -> Provider:
         with self._condition:
-            # The library itself describes and lists tickets, but for those of the handler.
+            # The library itself describes and lists tickets, except those of the handler.
             own = request.ticket if request.verb == Verb.GET else None
             answers = self._answers.get(own, self._answers.get(None))
         if answers is None:
@@ -227,7 +227,7 @@ class Pump:
                 with self._server as server:
                     self._drain(server)
             except _errors.DipcError:
-                # Closed meanwhile, which drained.
+                # The server was closed meanwhile, which released everything.
                 pass
 
     @staticmethod
@@ -286,13 +286,13 @@ def _raise(error: BaseException) -> int:
 def _send_batches(request: c_void_p, source: _source.Source) -> None:
     """Sends batches one by one, as Python gives them."""
     send(_start, request, ctypes.addressof(source.schema), source.device_type)
-    # Of a source whose client has the rows that it asked for, no more is read.
+    # Once the client has the rows that it asked for, the source is read no further.
     while not _is_complete(request) and (found := source.next()) is not None:
         batch, metadata = found
         try:
             send(_push, request, ctypes.addressof(batch), metadata or None, len(metadata), FOREVER)
         finally:
-            # Nothing, where it was pushed.
+            # Nothing, if it was pushed.
             _abi.release(batch)
     send(_finish, request, FOREVER)
 

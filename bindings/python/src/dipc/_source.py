@@ -54,12 +54,12 @@ def is_arrow(obj: object) -> bool:
 
 
 def is_read_once(obj: object) -> bool:
-    """Whether an object is a stream, which a second client would find empty, rather than a table."""
+    """Whether an object is a stream rather than a table: a second client would find a stream empty."""
     return any(hasattr(obj, name) for name in ("__next__", "read_next_batch", "read_next"))
 
 
 def open_source(obj: Any) -> Source:
-    """The batches of an object. Raises TypeError where it is none of KINDS."""
+    """The batches of an object. Raises TypeError if it is none of KINDS."""
     if isinstance(obj, Reader):
         return _ReaderSource(obj)
     if hasattr(obj, "__arrow_c_device_stream__"):
@@ -119,7 +119,7 @@ class NeverWaits:
 
 
 class StreamSource:
-    """A C stream: reading it needs the GIL only where its own callbacks do."""
+    """A C stream: reading it needs the GIL only if its own callbacks do."""
 
     stream: _abi.ArrowDeviceArrayStream
 
@@ -134,7 +134,7 @@ class StreamSource:
             raise error
 
     def failure(self) -> _errors.ProviderError:
-        """Why a callback of the stream failed, just now."""
+        """The reason why a callback of the stream has just failed."""
         text = _abi.GET_LAST_ERROR(self.stream.get_last_error)(ctypes.addressof(self.stream))
         return _errors.ProviderError((text or b"the stream failed and gave no reason").decode(errors="replace"))
 
@@ -150,7 +150,7 @@ class StreamSource:
 
 
 class _ReaderSource:
-    """One of this package's readers: what goes on has its batches' metadata, and its failures their status."""
+    """One of this package's readers: metadata of batches, and the status of failures, are passed on."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -196,11 +196,11 @@ _NO_SCHEMA = "the iterable gave no batch, and so no schema: for a table without 
 
 
 class _Joined:
-    """Batches of several objects, one after the other. The first gives the schema."""
+    """Batches of several objects, one after the other. The first object gives the schema."""
 
     def __init__(self, first: object) -> None:
         self._source = open_source(first)
-        # `schema` goes to whoever sends it, long before the last batch.
+        # The sender takes `schema` long before the last batch.
         self._declared = Schema(self._source.schema)
         self.schema = self._declared.export()
         self.device_type = self._source.device_type
@@ -265,7 +265,7 @@ class _AsyncConcatenated(_Joined):
 
 
 def ensure_fits(stream: Schema, batch: _abi.ArrowSchema) -> None:
-    """Raises InvalidDataError with the first difference where a batch has other columns than its stream."""
+    """Raises InvalidDataError with the first difference if a batch has other columns than its stream."""
     declared = stream.export()
     try:
         _check_schema(ctypes.addressof(declared), ctypes.addressof(batch))

@@ -44,7 +44,7 @@ class StreamStats(NamedTuple):
     bytes_staged: int
     """Body bytes copied in this process between the host and a device."""
     batches_here: int
-    """Batches that have come and were not handed out: so many are there without waiting for the server."""
+    """Batches that have come and were not handed out yet: this many can be read without waiting for the server."""
 
 
 _STATS = range(1, len(StreamStats._fields) + 1)  # DIPC_STREAM_STAT_*
@@ -55,7 +55,7 @@ _BUSY_SECONDS = 1e-3
 
 
 def is_foreign(struct: _abi.ArrowDeviceArrayStream) -> bool:
-    """Whether a stream is not of a client of the library, as the table that a middleware has changed."""
+    """Whether a stream does not come from a client of the library, such as a table that a middleware has changed."""
     try:
         _library.number_of(_stat, ctypes.addressof(struct), _STATS[0])
     except _errors.InvalidArgumentError:
@@ -78,16 +78,18 @@ class Stream:
     ) -> None:
         """Moves out of `struct`. Looks for batches for `spin` seconds before the main thread sleeps.
 
-        Without `has_schema` the schema may be still to come. One that `is_foreign` is not of a client of the library.
+        Without `has_schema` the schema may be still to come. A stream that `is_foreign` does not come from a client of
+        the library.
         """
         self._is_cancelled_by_close = is_cancelled_by_close
         self.token = token
         self._spin = spin
         self._lock = threading.Lock()
         self._generation = _process.generation()
-        # Why nobody may read the struct any more.
+        # The reason why the struct must not be read any more.
         self._gone = ""
-        # Coroutines that wait: so long their loop watches the struct's descriptor, and it is not released.
+        # The number of coroutines that wait. While there are any, their loop watches the struct's descriptor, so the
+        # struct is not released.
         self._waiting = 0
         self._waiting_lock = threading.Lock()
         self._turn = Turn()
@@ -137,7 +139,7 @@ class Stream:
             return self._schema
 
     def _failure(self) -> _errors.DipcError:
-        """Why a callback of the stream failed."""
+        """The reason why a callback of the stream failed."""
         address = ctypes.addressof(self._struct)
         if not self._is_foreign:
             try:
@@ -163,7 +165,7 @@ class Stream:
         _process.ensure_same(self._generation)
         array = _abi.ArrowDeviceArray()
         spins_until = 0.0
-        # By `with`, which no signal's handler can leave with the lock held.
+        # `with` makes sure that a signal's handler cannot leave the lock held.
         with self._lock:
             self._ensure_here()
             while not (found := self._try(array)):
@@ -175,7 +177,7 @@ class Stream:
     def _try(self, array: _abi.ArrowDeviceArray) -> tuple[tuple[_abi.ArrowDeviceArray, bytes] | None] | None:
         """A tuple of what :meth:`next` gives, in `array`; None where it would wait."""
         if self._readable is None:
-            # Before the call, which then has the descriptor tell of what it did not find.
+            # Before the call: if it finds nothing, the descriptor then becomes readable when something comes.
             fd = ctypes.c_int()
             _fd(ctypes.addressof(self._struct), ctypes.byref(fd))
             self._readable = Readable(fd.value)
@@ -194,7 +196,7 @@ class Stream:
         if _abi.is_released(array):
             return None
         if self._schema is None:
-            # Here, where nobody waits for it.
+            # Here, if nobody waits for it.
             self._schema = self._read_schema()
         return array, self._read_metadata()
 
@@ -203,7 +205,7 @@ class Stream:
         if self._is_foreign:
             return b""
         address = ctypes.addressof(self._struct)
-        # Few batches have any, and a buffer for it takes longer to make than this to ask.
+        # Few batches have metadata, and making a buffer takes longer than asking for the length.
         length = ctypes.c_size_t()
         _metadata(address, None, 0, ctypes.byref(length))
         return _library.bytes_of(_metadata, address, size=length.value) if length.value else b""
@@ -217,7 +219,7 @@ class Stream:
             if self._lock.locked():
                 await asyncio.sleep(_BUSY_SECONDS)
                 continue
-            # Whoever came in between waits for it.
+            # A thread that came in between waits for the stream.
             with self._lock:
                 self._ensure_here()
                 if found := self._try(array):
@@ -238,9 +240,9 @@ class Stream:
             _abi.release(self._struct)
 
     def lend(self, array: _abi.ArrowDeviceArray | None = None) -> object:
-        """A PyCapsule of a stream of host memory that reads this one, which stays here: called by :meth:`read`.
+        """For :meth:`read`: a PyCapsule of a stream of host memory that reads this one, which stays here.
 
-        Where there is an `array`, that one gives first what lies in it.
+        If there is an `array`, the new stream first gives that array.
         """
         struct = _abi.ArrowArrayStream()
         slot = None if array is None else ctypes.addressof(array)
@@ -251,7 +253,7 @@ class Stream:
     def read(self, reads: Callable[[], T]) -> T:
         """What `reads` gives, which calls another library's reader of this stream once. Waits.
 
-        Where that fails since the stream has, the exception is one of this package.
+        If it fails because the stream has failed, the exception is one of this package.
         """
         _process.ensure_same(self._generation)
         with self._lock:
@@ -259,7 +261,7 @@ class Stream:
             return self._reading(reads)
 
     def read_here(self, reads: Callable[[], T]) -> list[T]:
-        """As :meth:`read`, for each batch that is there, until other tasks have their turn. Does not wait."""
+        """Like :meth:`read`, for each batch that is there, until it is time to let other tasks run. Does not wait."""
         if self._lock.locked():
             return []
         with self._lock:
@@ -285,7 +287,7 @@ class Stream:
             raise
 
     def stats(self) -> StreamStats:
-        """Figures; the last ones where the stream is closed."""
+        """Figures; the last ones if the stream is closed."""
         with self._lock:
             return self._stats if self._gone else self._read_stats()
 
@@ -296,7 +298,7 @@ class Stream:
         return StreamStats(*(_library.number_of(_stat, address, which) for which in _STATS))
 
     def headers(self) -> Headers:
-        """Those of the server's answer; the last ones where the stream is closed."""
+        """The headers of the server's answer; the last ones if the stream is closed."""
         with self._lock:
             return self._headers if self._gone else self._read_headers()
 

@@ -49,7 +49,7 @@ def boolean(value: bool) -> bytes:
 
 def integer(value: int) -> bytes:
     """A literal of at most 64 bits."""
-    # Above those with a sign, DataFusion's variation of numbers without one.
+    # A value above the signed range gets DataFusion's variation for unsigned integers.
     return _literal(_integer(7, value) + (_integer(51, 1) if value >> 63 > 0 else b""))
 
 
@@ -79,7 +79,7 @@ def decimal(value: int, precision: int, scale: int) -> bytes:
 
 
 def time(value: int, digits: int) -> bytes:
-    """A time of day, in units of a second's fraction with so many digits."""
+    """A time of day, in units of a fraction of a second with this many digits."""
     return _literal(_bytes(37, _integer(1, digits) + _integer(2, value)))
 
 

@@ -1,4 +1,4 @@
-"""A table that engines may ask for as often as their queries read it."""
+"""A table that engines may request each time that a query reads it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._schema import Schema
 
 
 class Table:
-    """A ticket's table. Each reading of it is a request of its own, where a :class:`Reader` is read once."""
+    """A ticket's table. Each reading is a new request; a :class:`Reader`, in contrast, can be read only once."""
 
     def __init__(self, uri: Uris, ticket: Ticket, client: Client | None, options: GetOptions) -> None:
         """Checks the arguments, so that a query does not fail for them later; asks for nothing."""
@@ -28,7 +28,7 @@ class Table:
         self._schema: Schema | None = None
 
     def schema(self) -> Schema:
-        """Asked for once, since the engine's plan holds on to it."""
+        """The schema is asked for once, because the engine's plan relies on it."""
         if self._schema is None:
             schema = self._ask()
             for column in schema.children:
@@ -42,7 +42,7 @@ class Table:
 
     def _ask(self) -> Schema:
         if self._options.get("columns") is not None:
-            # A description is of all columns.
+            # A description has all columns.
             with self._get(self._options) as reader:
                 return reader.schema
         known = RequestOptions.__annotations__
@@ -62,12 +62,12 @@ class Table:
     ) -> Reader:
         """Asks for the table.
 
-        :param columns: Those that are needed, where not all are. A server that knows no selections sends all, and all
-            are asked for where a request cannot name so many.
-        :param rows: How many are needed, likewise.
-        :param filter: A filter that all rows pass which are needed. Others may come, too: from a server that cannot
-            evaluate it, where it takes a request too many bytes, and where the options choose the rows, which it would
-            change.
+        :param columns: Those that are needed, if not all are. A server that knows no selections sends all, and all
+            are asked for if a request cannot name so many.
+        :param rows: How many rows are needed; a server that knows no selections sends all.
+        :param filter: A filter that all needed rows pass. Other rows may come too: from a server that cannot evaluate
+            the filter, if the filter is too long for a request, and if the options select rows, because the filter
+            would change which rows they count.
         :raises InvalidDataError: it has other columns than :meth:`schema` says, by which the engine would read them.
         """
         schema, wanted = self.schema(), self._wanted(columns, rows)
@@ -133,7 +133,7 @@ def _columns(schema: Schema) -> tuple[object, ...]:
 
 
 def _type(schema: Schema) -> tuple[object, ...]:
-    """The type. What a list calls its values is no name, and nullability and metadata may change."""
+    """The type. The name of a list's values is ignored, and nullability and metadata may change."""
     has_names = schema.format == "+s"
     return (
         schema.format,

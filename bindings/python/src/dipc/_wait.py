@@ -1,12 +1,12 @@
 """Waiting in the library that Ctrl-C and asyncio can end.
 
-A call of the library that waits does so without the GIL, but a signal's Python handler runs on the main
-thread alone, which would sit in that call. So on the main thread such calls run on a helper thread, and
-the main thread waits for it in a way that lets handlers run: where one raises, as Ctrl-C does, the call
-is cancelled by its token. Any other thread makes the call itself. The same helpers serve coroutines that
-connect, or end a server. Batch by batch a stream is read without them (see _stream.py).
+A call of the library waits without the GIL. But a signal's Python handler runs only on the main thread, which would be
+inside that call. So on the main thread such calls run on a helper thread, and the main thread waits for it in a way
+that lets handlers run: if one raises, as Ctrl-C does, the call is cancelled by its token. Any other thread makes the
+call itself. The same helpers serve coroutines that connect, or end a server. Batch by batch a stream is read without
+them (see _stream.py).
 
-Helpers are reused, are daemons, and number as many as there are calls at once.
+Helpers are daemon threads and are reused. There are as many as there are calls at once.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class _Helper(threading.Thread):
             assert self._given is not None
             (work, done), self._given = self._given, None
             work()
-            # First idle, then done: whoever waited finds this helper for the next call.
+            # First idle, then done: so the thread that waited finds this helper for its next call.
             _idle.append(self)
             done()
-            # What they held goes before the next wait.
+            # Drops what they hold before the next wait.
             del work, done
 
 
@@ -104,7 +104,7 @@ class _Outcome(Generic[T]):
             try:
                 raise self._error
             finally:
-                # The traceback leads to this frame.
+                # The traceback refers to this frame.
                 self._error = None
         return self._value  # type: ignore[return-value]
 
@@ -121,7 +121,7 @@ def call(function: Callable[[], T], cancel: Callable[[], None]) -> T:
         while not done.acquire(timeout=_loop.LOOK_SECONDS):
             pass
     except BaseException:
-        # What the call still gives is dropped, and so released, by its helper.
+        # The helper drops, and so releases, what the call still gives.
         cancel()
         raise
     return outcome.get()

@@ -36,15 +36,15 @@ def register(
     """Gives a ticket's table a name on a connection of DuckDB's, until ``connection.unregister(name)``.
 
     Each mention of the name in a query asks the server for the table anew, so a self join reads two streams. DuckDB
-    takes of each batch the columns alone that the query needs, and ends a stream that it needs no more rows of. The
-    schema is asked for once, now: from the description of the ticket, or, where the server describes none, from a
-    stream that is closed again. A failure of the server ends the query with DuckDB's own exception, with the same text.
+    takes from each batch only the columns that the query needs, and ends a stream when it needs no more rows of it. The
+    schema is asked for once, now: from the description of the ticket, or, if the server describes none, from a stream
+    that is closed again. A failure of the server ends the query with DuckDB's own exception, with the same text.
 
-    :param client: The client that asks, where that of :func:`dipc.get` does not do.
+    :param client: The client that asks; by default the client of :func:`dipc.get`.
     :param options: Those of :func:`dipc.get`, for each stream; ``deadline`` counts from its beginning.
-    :raises DipcError: one of its subclasses, as NotFoundError, where the schema cannot be had.
+    :raises DipcError: one of its subclasses, as NotFoundError, if the schema cannot be had.
     """
-    # Those before read an object's stream once.
+    # Earlier versions of DuckDB read an object's stream once.
     _optional.load("duckdb", "duckdb", least=(1, 5))
     table = Table(uri, ticket, client, options)
     table.schema()
