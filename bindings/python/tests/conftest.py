@@ -99,17 +99,17 @@ def run(request):
 
 
 STREAMS = 10
-"""As many streams at once as a test of threads reads."""
+"""How many streams at once a test of threads reads."""
 
 
 def are_fewer(threads, before):
-    """Whether there cannot be one more for each stream. The library closes descriptors on threads, which end."""
+    """Whether these are too few threads for one more per stream. Some threads only close descriptors."""
     return threads < before + STREAMS // 2
 
 
 @contextlib.contextmanager
 def no_helpers():
-    """Has the package give nothing to its own threads."""
+    """Makes the package give no work to its own threads."""
 
     def give(*_work):
         raise AssertionError("a thread of the package is asked")
@@ -120,5 +120,5 @@ def no_helpers():
 
 
 def threads():
-    """How many this process has, those of the library included."""
+    """The number of threads of this process, including those of the library."""
     return len(os.listdir("/proc/self/task"))

@@ -58,7 +58,7 @@ with dipc.Server() as server:
 
 
 def made():
-    """What the tickets `table`, `undescribed` and those of no name have."""
+    """The table of the tickets `table` and `undescribed`, and of unnamed ones."""
     numbers = range(ROWS)
     return pa.table({"number": numbers, "text": [f"row {n}" for n in numbers], "half": [n / 2 for n in numbers]})
 

@@ -277,7 +277,7 @@ def test_what_is_no_authorizer():
 
 @pytest.fixture
 def own_address():
-    """One of this machine at which its clients look like another machine: those of loopback have no bounds."""
+    """An address of this machine whose clients count as another machine: those of loopback have no bounds."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking, contextlib.suppress(OSError):
         # Nothing is sent.
         asking.connect(("192.0.2.1", 9))

@@ -56,14 +56,14 @@ def test_columns_are_found(batch):
 @pytest.mark.parametrize("version", [None, (1, 0)], ids=["old", "1.0"])
 @pytest.mark.parametrize("code", NUMBERS)
 def test_numbers_are_tensors(batch, code, version):
-    """Every type of whole and floating-point numbers, by both structs of DLPack, in the batch's memory."""
+    """Every integer and floating-point type, by both structs of DLPack, in the batch's memory."""
     if version is not None and KNOWS_OLD_ALONE:
         pytest.skip("this numpy does not know DLPack 1.0")
     column = batch(numbers()).column(code)
     assert column.__dlpack_device__() == (1, 0)
 
     class Old:
-        """As a library asks that knows less, or more, than numpy."""
+        """Asks like a library that knows less, or more, than numpy."""
 
         def __dlpack__(self, **_options):
             return column.__dlpack__(max_version=version)
@@ -116,11 +116,11 @@ def test_a_copy_may_be_written(batch):
 
 @pytest.mark.parametrize("of_struct", [False, True], ids=["columns", "struct"])
 def test_offsets_count(of_struct):
-    """A column that begins within its buffer, for its own offset or its struct's, is a tensor of the rows it has."""
+    """A column that begins within its buffer, by its own offset or that of its struct, is a tensor of just its rows."""
     whole = numbers().combine_chunks().to_batches()[0]
     sliced = whole.to_struct_array().slice(123, 50) if of_struct else whole.slice(123, 50)
     schema, array = sliced.__arrow_c_array__()
-    # As no server sends it: what comes is as short as it can be.
+    # No server sends this: received columns begin at the start of their buffers.
     got = dipc.Batch(
         _abi.on_host(_capsule.take(array, _abi.ArrowArray)),
         dipc.Schema(_capsule.take(schema, _abi.ArrowSchema)),
@@ -145,7 +145,7 @@ def test_offsets_count(of_struct):
     ids=lambda value: str(getattr(value, "type", "")),
 )
 def test_what_is_no_tensor(batch, array, why):
-    """DLPack's own exception, and nothing is kept."""
+    """The exception is DLPack's own, and nothing is kept."""
     column = batch(pa.table({"x": array})).column("x")
     with pytest.raises(BufferError, match=why):
         column.__dlpack__()

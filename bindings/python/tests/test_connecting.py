@@ -40,7 +40,7 @@ def silent():
 
 
 def python_threads():
-    """Those of this process that neither the library has named, nor the kernel for uvloop's io_uring."""
+    """The threads of this process without those that the library, or the kernel for uvloop's io_uring, has named."""
     found = set()
     for thread in pathlib.Path("/proc/self/task").iterdir():
         try:
@@ -53,7 +53,7 @@ def python_threads():
 
 
 async def accepted(listener):
-    """The next connection that has said something."""
+    """The next connection on which the client has sent something."""
     loop = asyncio.get_running_loop()
     listener.setblocking(False)
     connection, _ = await loop.sock_accept(listener)
@@ -143,7 +143,7 @@ def test_the_loop_runs_while_a_provider_thinks(server, run):
 
 
 def test_a_stream_is_cancelled_after_its_request(server, run):
-    """By its reader, from another thread, also where another library reads it."""
+    """By its reader, from another thread, even if another library reads it."""
     let_go, waiting = threading.Event(), threading.Event()
 
     def reading():

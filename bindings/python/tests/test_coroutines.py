@@ -154,7 +154,7 @@ def test_what_coroutines_may_give(run):
 
             assert await served(server, a_reader, "a reader") == expected
             assert await served(server, Callable(), "object") == expected
-            # Beside functions, which have threads.
+            # A function, which has a thread, can be served on the same server.
             assert await served(server, lambda: expected, "a function") == expected
             assert await served(server, table(7), "an object") == table(7)
 

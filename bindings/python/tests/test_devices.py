@@ -22,7 +22,7 @@ def test_as_sent_is_the_host_where_nothing_is_on_a_gpu(server):
 
 @pytest.mark.skipif(has_driver(), reason="this machine has a CUDA driver")
 def test_without_a_driver():
-    """A GPU cannot be asked for without a driver: that is said before the server is looked for."""
+    """Without a driver a GPU cannot be asked for: the error comes before the server is looked for."""
     for device in ("cuda", "cuda:1"):
         with pytest.raises(dipc.UnsupportedError, match=r"libcuda\.so\.1"):
             dipc.get("shm:@dipc-nobody-listens-here", "x", device=device)
@@ -42,7 +42,7 @@ def test_arenas_say_where_they_are():
 
 
 def test_a_stream_on_the_host_stays_there(server):
-    """Where it lies on the host already, nothing is copied, and batches are waited for as before."""
+    """If the table lies on the host already, nothing is copied, and waiting for batches works as before."""
     table = pa.table({"x": range(100_000)})
     server.publish("x", table)
     reader = dipc.get(server.uri, "x")

@@ -28,7 +28,7 @@ call("cuInit", 0)
 context = ctypes.c_void_p()
 call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
 
-# As a library does that has a context of its own, and leaves none behind.
+# Like a library that has its own CUDA context, and leaves no context current.
 def copy(target, source, size):
     call("cuCtxPushCurrent_v2", context)
     call("cuMemcpy", ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(size))
@@ -96,7 +96,7 @@ print(server.listen(sys.argv[1]), flush=True)
 sys.stdin.readline()
 import time
 end = time.monotonic() + 50
-# What clients gave back is released, and its memory comes back to the arena.
+# Arrays that clients gave back are released, and their memory comes back to the arena.
 while live and time.monotonic() < end:
     time.sleep(0.01)
 stats = server.stats

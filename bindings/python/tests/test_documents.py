@@ -10,7 +10,7 @@ from conftest import ROOT, WAIT
 
 
 def test_the_guide(tmp_path):
-    """Its blocks, one after the other; the address is made one of this run."""
+    """The blocks of a page, one after the other, with an address of this run."""
     guide = (ROOT / "docs/guide/python.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", guide, flags=re.DOTALL | re.MULTILINE)
     assert len(blocks) >= 9
@@ -23,7 +23,7 @@ def test_the_guide(tmp_path):
 
 
 def test_the_examples(tmp_path):
-    """One serves a Parquet file's query, another fetches it."""
+    """One program serves a query of a Parquet file, another one fetches it."""
     examples = ROOT / "bindings/python/examples"
     address = f"shm:@python-example-{tmp_path.name}-{id(examples)}"
     server = subprocess.Popen(

@@ -75,7 +75,7 @@ def test_rows_that_are_enough_end_the_stream(tmp_path, connection):
         dipc.duckdb.register(connection, "there", remote.uri, "long")
         assert connection.sql("SELECT number FROM there LIMIT 3").fetchall() == [(0,), (1,), (2,)]
         [line] = remote.lines()
-    # Those of the window had gone out.
+    # The batches of the window had been sent.
     assert 1 <= int(line.removesuffix(" batches")) < MOST // 10
 
 

@@ -245,7 +245,7 @@ def test_capsules_that_nobody_takes_are_released(server):
 
 
 def test_an_exception_under_way_is_kept(server):
-    """What is destroyed while an exception passes must not lose it."""
+    """Destroying an object while an exception passes must not lose the exception."""
 
     def leave(reader):
         batch = next(reader)
@@ -260,7 +260,7 @@ def test_an_exception_under_way_is_kept(server):
 
 
 def test_a_table_may_go_while_it_is_served(server):
-    """What is published is held by the server; who drops it loses nothing."""
+    """The server holds what is published, so the program may drop it."""
     made = table()
     server.publish("published", made)
     server.serve("served", made)

@@ -93,7 +93,7 @@ def message(expression, schema=TABLE.schema):
 
 @pytest.fixture
 def forms(server):
-    """Tickets that stand for the table, each in a form of its own, and described."""
+    """Tickets that stand for the table, each served in another form, and described."""
     server.publish("published", pa.Table.from_batches(batches()))
     server.serve("stream", lambda: pa.Table.from_batches(batches()))
     server.serve("generator", lambda: (batch for batch in batches()))
@@ -209,7 +209,7 @@ def test_a_function_that_is_not_supported_is_named(server, forms):
 
 
 def test_columns_are_compared_as_their_values(server):
-    """Those that pyarrow itself cannot compare, or not filter."""
+    """Types that pyarrow itself cannot compare or filter."""
     columns = {
         "row": pa.array(range(4)),
         "runs": pa.RunEndEncodedArray.from_arrays([2, 3, 4], pa.array(["x", None, "y"])),
@@ -232,7 +232,7 @@ def test_what_pyarrow_makes_no_message_of_is_said(server):
         dipc.get(server.uri, "types", filter=FIELD("text") > 1)
     for refused, why in [
         (FIELD("lasts") > pa.scalar(1, pa.duration("s")), "no form for the type of column lasts"),
-        # As floating point it would be another quotient, or another number.
+        # In floating point the quotient, or the number, would differ.
         ((FIELD("count") / 2 == 0) & (FIELD("count") > 1.5), "casts"),
         ((FIELD("count") == 2**53 + 1) | (FIELD("count") > 1.5), "casts"),
     ]:

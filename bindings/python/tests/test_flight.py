@@ -85,7 +85,7 @@ def test_by_libdipc_where_a_location_says_so(lent):
 
 
 def test_by_two_addresses(lent):
-    """A location for metadata and one for bodies are one way (rules U3 and R4); one of them alone is none."""
+    """A location for metadata and one for bodies are one way (rules U3 and R4); a single one of them is no way."""
     pair = [lent.location("metadata"), lent.location("data")]
     for locations in (pair, pair[::-1]):
         with serving([*locations, REUSE]) as tables:
@@ -99,7 +99,7 @@ def test_by_two_addresses(lent):
 
 
 def test_by_do_get(caplog):
-    """A server that knows nothing of libdipc: no location, its own connection, or another server."""
+    """A server without libdipc: its location is absent, its own connection, or another server."""
     with serving() as plain:
         assert dipc.flight.get(plain.uri, "x").read_all() == table(ROWS)
         for locations, taken in (
@@ -120,7 +120,7 @@ def test_by_do_get(caplog):
 
 
 def test_no_location_works():
-    """The error is that of the last, and says how many there were."""
+    """The error is that of the last location, and says how many there were."""
     none_works = pytest.raises(dipc.UnsupportedError, match=r"none of the 2 locations .* `gopher:`")
     with serving([NOBODY, "gopher://x"]) as tables, none_works:
         dipc.flight.get(tables.uri, "x")
@@ -134,7 +134,7 @@ def test_ucx_is_taken_on_a_trusted_network_alone():
     with serving([uri]) as tables:
         with pytest.raises(dipc.PermissionError, match="trusted_network=True"):
             dipc.flight.get(tables.uri, "x")
-        # Asked for, and nobody is there, or this machine has no UCX.
+        # The address is used, but nobody listens there, or this machine has no UCX.
         with pytest.raises((dipc.UnreachableError, dipc.UnsupportedError, dipc.TimeoutError, dipc.InvalidUriError)):
             dipc.flight.get(tables.uri, "x", trusted_network=True, connect_timeout=5)
     with serving([uri, REUSE]) as tables:
@@ -196,7 +196,7 @@ def test_parts_have_the_same_columns():
 
 
 def test_failures_are_exceptions_of_the_package():
-    """As libdipc's own for the same status, with Flight's as the cause."""
+    """The exception is libdipc's for the same status, with Flight's as the cause."""
     with serving([], schemas={b"fails": table(1)}) as tables:
         with pytest.raises(dipc.NotFoundError, match=r"(?s)no such table.* a command is given as bytes") as caught:
             dipc.flight.get(tables.uri, "nobody")
@@ -235,7 +235,7 @@ def endless():
 
 
 def test_the_end_of_a_block_ends_do_get(endless):
-    # A client of the caller's, whose end would end the call too.
+    # A client that the caller owns; closing it would end the call too.
     with flight.connect(endless.uri) as client:
         with dipc.flight.get(client, "x") as reader:
             assert next(reader).num_rows == ROWS
@@ -256,7 +256,7 @@ def test_a_token_ends_do_get(endless):
 
 
 def test_a_deadline_ends_do_get_and_libdipc(endless, server):
-    """It counts for the whole table, from the call on."""
+    """The deadline counts for the whole table, from the call on."""
     server.serve("endless", lambda: (table(ROWS) for _ in iter(int, 1)))
     for locations in ([], [server.uri]):
         endless.endpoints = (locations,)

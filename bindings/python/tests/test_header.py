@@ -18,8 +18,8 @@ PLAIN = {
 
 
 def kind(text):
-    """The ctypes type of a C parameter or result. Pointers are addresses, but for text and bytes that go in;
-    callbacks are addresses too."""
+    """The ctypes type of a C parameter or result. Pointers are addresses, except text and bytes that go in; callbacks
+    are addresses too."""
     text = text.strip()
     if "*" in text:
         into = re.match(r"const (char|uint8_t) \*[^*]*$", text)

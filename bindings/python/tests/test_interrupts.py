@@ -1,4 +1,4 @@
-"""Ctrl-C is never lost: whatever object of the package dies on the main thread while it comes."""
+"""Ctrl-C is never lost, whichever object of the package dies on the main thread at that moment."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from conftest import WAIT, new_address, table
 
-# Everything that these make dies on the main thread. The timer's signal comes in the middle of anything, as a
-# terminal's does, and Python's handler for Ctrl-C has it.
+# Everything that these make dies on the main thread. The timer's signal comes at any moment, like one of a terminal,
+# and Python's handler for Ctrl-C gets it.
 MOMENTS = """
 import dipc, gc, itertools, os, pyarrow as pa, random, signal, sys, time
 uri = sys.argv[1]

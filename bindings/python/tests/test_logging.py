@@ -39,7 +39,7 @@ def level():
 
         def set_level(name, level):
             logger = logging.getLogger(name)
-            # As setLevel() does, whose cache is cleared below.
+            # Like setLevel(), whose cache is cleared below.
             patch.setattr(logger, "level", level)
             logger.manager._clear_cache()
 
@@ -126,7 +126,7 @@ def test_a_handler_may_call_the_package(level):
 
 
 def test_a_handler_that_raises_ends_nothing(heard, level, capfd):
-    """Its error is printed, as those of other handlers, and later events come."""
+    """The error of the handler is printed, like those of other handlers, and later events come."""
     level("dipc", logging.INFO)
 
     def fail(_record):
@@ -146,7 +146,7 @@ def test_a_handler_that_raises_ends_nothing(heard, level, capfd):
 
 
 def test_a_slow_handler_blocks_nobody(heard, level):
-    """While a handler waits, streams go on; what the library drops it tells of."""
+    """While a handler waits, streams go on; the library reports the number of events that it drops."""
     level("dipc", dipc._log.TRACE)
     let_go = threading.Event()
 
@@ -179,7 +179,7 @@ client = dipc.Client()
 assert not has_thread()
 import asyncio
 import logging
-# As a library does: it is no listener.
+# As a library does: a NullHandler does not count as a listener.
 logging.getLogger().addHandler(logging.NullHandler())
 with dipc.Server() as server:
     server.serve("fails", lambda: 1 / 0)

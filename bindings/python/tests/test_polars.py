@@ -100,7 +100,7 @@ def test_memory_stays_where_the_server_lent_it(frame):
         assert len(chunks) == 2
         for chunk in chunks:
             assert is_lent(chunk.to_arrow().buffers()[1].address)
-    # What polars made itself is not, so that the answers above say something.
+    # Memory that polars made itself is not shared, so the checks above prove something.
     assert not is_lent((whole["number"] + 1).to_arrow().buffers()[1].address)
 
 
@@ -110,7 +110,7 @@ def test_rows_that_are_enough_end_the_stream(tmp_path, engine):
         frame = dipc.polars.scan(remote.uri, "long")
         assert frame.head(ROWS + 1).collect(engine=engine).height == ROWS + 1
         [line] = remote.lines()
-    # Those of the window had gone out.
+    # The batches of the window had been sent.
     assert 2 <= int(line.removesuffix(" batches")) < MOST // 10
 
 

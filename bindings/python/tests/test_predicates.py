@@ -118,7 +118,7 @@ CONDITIONS = {
     "one of which the server knows": (column("int64") % 3 == 2) & (column("int8") > 0),
 }
 HERE = {
-    # Polars' own has the sign of the divisor.
+    # The remainder of polars has the sign of the divisor.
     "a remainder": column("int64") % 3 == 2,
     "one of which the server knows": (column("int64") % 3 == 2) | (column("int8") > 0),
     "the opposite of a part": ~((column("int64") % 3 == 2) & (column("int8") > 0)),
@@ -158,7 +158,7 @@ def test_a_condition_passes_the_rows_of_polars(asked, name):
     assert collected(uri, CONDITIONS[name]).equals(table().filter(CONDITIONS[name]))
     [filter] = filters
     assert filter is not None
-    # Few other rows came over: those of NaN, or of what only polars knows.
+    # Few other rows came over: those with NaN, or with conditions that only polars knows.
     came = dipc.get(uri, "table", filter=filter, columns=["row"]).read_all()
     expected = set(table().filter(CONDITIONS[name])["row"])
     assert expected <= set(came["row"].to_pylist())
@@ -186,7 +186,7 @@ def test_rows_are_counted_before_a_condition(asked):
 def test_fewer_rows_come(server):
     server.publish("long", pl.DataFrame({"number": range(100_000), "half": [n / 2 for n in range(100_000)]}))
     lazy = dipc.polars.scan(server.uri, "long").filter(pl.col("number") >= 99_990).select("half")
-    # Its description is a row, too.
+    # The description is a row too.
     lazy.collect_schema()
     before = server.stats.rows
     assert lazy.collect().height == 10

@@ -31,7 +31,7 @@ if child == 0:
             os._exit(1)
         except dipc.ForkedError as error:
             assert error.status is dipc.Status.FORKED
-    # Closing does nothing; the child has a client of its own, and may have a server.
+    # Closing does nothing; the child has its own client, and may have a server.
     reader.close(); server.close(); client.close()
     assert dipc.get(uri, "table").read_all().num_rows == 10
     assert pa.table(dipc.get(mine, "mine")).num_rows == 1

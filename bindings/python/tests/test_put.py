@@ -35,7 +35,7 @@ def put(request):
     if kind == "headers":
         request.add_headers({"user": request.headers["user"]})
     if kind == "left":
-        # A client's word comes behind what it has left.
+        # The next request of a client comes after the end of the table that it has left.
         return told_of_the_left(request)
     rows = batches = 0
     with request.source() as reader:

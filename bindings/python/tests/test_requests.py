@@ -151,7 +151,7 @@ def test_the_server_knows_who_asks(uri):
 
 
 def own_address():
-    """One that other machines can reach; a loopback address where there is none. Nothing is sent."""
+    """One that other machines can reach; a loopback address if there is none. Nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
         try:
             made.connect(("192.0.2.1", 9))

@@ -1,4 +1,4 @@
-"""Columns and rows of a get: they alone are sent."""
+"""Columns and rows of a get: only these are sent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def coroutine():
 
 @pytest.fixture
 def forms(server):
-    """Tickets that stand for the table, each in a form of its own."""
+    """Tickets that stand for the table, each served in another form."""
     server.publish("published", pa.Table.from_batches(batches()))
     server.serve("stream", lambda: pa.Table.from_batches(batches()))
     server.serve("generator", lambda: (batch for batch in batches()))
@@ -140,6 +140,6 @@ def test_polars_asks_for_what_a_query_needs(server):
     assert found.equals(pl.from_arrow(TABLE.select(["text"])[991:]))
     assert seen[0] == (["text"], 3)
     assert sorted(seen[1][0]) == ["number", "text"]
-    # Options of the frame's own narrow it further.
+    # Options of the frame narrow the selection further.
     own = dipc.polars.scan(server.uri, "table", columns=["number"], rows=10)
     assert own.collect().equals(pl.from_arrow(TABLE.select(["number"])[:10]))

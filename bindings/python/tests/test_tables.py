@@ -23,7 +23,7 @@ from dipc import _abi, _capsule
 GOLDEN = pathlib.Path(os.environ.get("DIPC_GOLDEN", ROOT / "../shared/golden")) / "streams"
 FILES = {path.name: path for path in [*(ROOT / "tests/vectors").glob("*.arrows"), *GOLDEN.glob("*.stream")]}
 
-# What each library makes of one table, and of a reader.
+# How each library holds one table, and how it reads a reader.
 LIBRARIES = {
     "pyarrow": (lambda made: made, pa.table),
     "polars": (pl.from_arrow, pl.DataFrame),
@@ -72,7 +72,7 @@ def test_every_type_arrives(server, name):
 
 
 def test_golden_files_are_there():
-    """Says in the report, where they are not, that a part was left out."""
+    """If golden streams are missing, says in the report that a part of the test was left out."""
     if not GOLDEN.is_dir():
         pytest.skip(f"no folder {GOLDEN}: DIPC_GOLDEN names another")
     assert len(FILES) > 50
@@ -251,7 +251,7 @@ def test_connections_are_kept_or_not(server):
 
 
 def test_slices_take_about_what_is_their_own(server):
-    """Promise of docs/security.md, "Slices": what lies before a slice goes along only where it is less."""
+    """Promise of docs/security.md, "Slices": bytes outside a slice are sent along only if they are few."""
     rows = 100_000
     texts = pa.array(f"the text of row {row}" for row in range(rows))
     lists = pa.array([row, row + 1] for row in range(rows))
@@ -290,7 +290,7 @@ def test_an_arena_gets_its_blocks_back():
 
 
 def test_memory_of_python_is_released(server):
-    """What clients gave back is released by the server's thread, also while it waits for requests."""
+    """The server's thread releases what clients gave back, also while it waits for requests."""
     released = asyncio.run(_release(server))
     assert released
 
@@ -316,7 +316,7 @@ async def _release(server):
 
 
 def test_read_all_is_what_is_left(server):
-    """Of a reader that goes on to tell figures, and gives nothing once it is at its end."""
+    """A reader gives its figures at any time, and no batch after its end."""
     server.publish("table", pa.Table.from_batches(table(1000).to_batches(max_chunksize=100)))
     reader = dipc.get(server.uri, "table")
     assert next(reader).num_rows == 100
@@ -325,7 +325,7 @@ def test_read_all_is_what_is_left(server):
     assert (reader.stats.rows, reader.stats.batches) == (1000, 10)
     assert (reader.read_all().num_rows, next(reader, None)) == (0, None)
     reader.close()
-    # Its memory is the table's alone.
+    # Only the table has its memory.
     assert left.equals(table(900, 100))
 
 

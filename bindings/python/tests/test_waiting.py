@@ -57,7 +57,7 @@ def new_server():
         server.close()
 
 
-# What a script does, by name, until it waits.
+# The key is a name; the value is the code that a script runs until it waits.
 USES = {
     "get": "dipc.get(uri, 'opening')",
     "iteration": "list(dipc.get(uri, 'reading'))",
@@ -208,7 +208,7 @@ def test_closing_ends_a_wait_in_another_thread(stuck):
     reader = dipc.get(stuck.uri, "reading")
     closer = threading.Thread(target=lambda: (stuck.waiting.wait(WAIT), reader.close()))
     closer.start()
-    # Cancelled while it waits; closed, where it was about to.
+    # Cancelled while it waits; closed, if it was about to.
     with pytest.raises((dipc.CancelledError, dipc.ClosedError)):
         list(reader)
     closer.join(WAIT)

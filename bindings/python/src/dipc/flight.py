@@ -1,9 +1,9 @@
-"""Tables that an Arrow Flight server knows: fetched by libdipc where the server says so, otherwise by ``DoGet``.
+"""Tables that an Arrow Flight server knows: fetched by libdipc if the server says so, otherwise by ``DoGet``.
 
     reader = dipc.flight.get("grpc://127.0.0.1:5005", "lineitem")
     table = reader.read_all()
 
-A Flight server names locations for each part of a table. Where one of them is an address of libdipc (``shm:…``,
+A Flight server names locations for each part of a table. If one of them is an address of libdipc (``shm:…``,
 ``tls://…``, ``tcp://…``, ``ucx://…``), the part comes from there. Needs pyarrow: ``pip install libdipc[flight]``.
 """
 
@@ -67,14 +67,14 @@ def get(
     were skipped. The parts come one after the other.
 
     :param location: The server, as "grpc://127.0.0.1:5005"; or a client of pyarrow's, which stays open.
-    :param descriptor: The table: the text "lineitem" is a path of one part, bytes are a command. A ``FlightInfo`` is
-        an answer that the caller has already.
+    :param descriptor: The table: the text "lineitem" is a path of one part, bytes are a command. A ``FlightInfo`` is a
+        server's answer that the caller already has.
     :param trusted_network: Take ucx addresses on the server's word: a peer there can read and write the memory of this
         process.
-    :param client: The client for parts that come by libdipc, where those of :func:`dipc.get` do not do.
+    :param client: The client for parts that come by libdipc; by default the client of :func:`dipc.get`.
     :param connect: Arguments of ``pyarrow.flight.connect``, as ``{"tls_root_certs": pem}``.
     :param options: Those of :func:`dipc.get`, for what comes by libdipc; batches lie on the host, and tables come
-        whole. ``headers``, ``send_secrets``, ``deadline``, ``cancel`` and ``connect_timeout`` count for calls of Flight
+        whole. ``headers``, ``send_secrets``, ``deadline``, ``cancel`` and ``connect_timeout`` apply to calls of Flight
         too.
     :raises DipcError: one of its subclasses, as NotFoundError; also for failures of Flight, whose own exception is the
         cause.
@@ -257,7 +257,7 @@ class _Asked:
         return self._flight.FlightCallOptions(timeout=timeout, headers=headers)
 
     def info(self, descriptor: Descriptor) -> flight.FlightInfo:
-        """What the server says of a table."""
+        """What the server says about a table."""
         if isinstance(descriptor, self._flight.FlightInfo):
             return descriptor
         hint = ""
@@ -366,7 +366,7 @@ class _DoGet:
     def next(self) -> pa.RecordBatch | None:
         with _flight_errors.mapped():
             try:
-                # A message may have metadata alone.
+                # A message may have only metadata.
                 while (batch := self._stream.read_chunk().data) is None:
                     pass
             except StopIteration:
@@ -417,7 +417,7 @@ def _are_pair(first: str, second: str) -> bool:
         return False
     roles = {_role(first), _role(second)}
     if roles == {None}:
-        # A server that is not libdipc's names no roles: metadata comes first.
+        # A server that is not libdipc names no roles: metadata comes first.
         return all(_scheme(uri) == "ucx" and "dipc" not in parse_qs(uri.partition("?")[2]) for uri in (first, second))
     return roles == {"metadata", "data"}
 

@@ -150,11 +150,11 @@ def enable(
     """Lets clients of a server run functions on its tables, published or of a Python function (:meth:`Server.serve`,
     :meth:`Server.set_handler`), on tables that they put or exchange, and alone.
 
-    A further call replaces what the first has said.
+    A further call replaces the settings of the first one.
 
     :param modules: Modules that may run: each a :class:`Module`, or its hash, 32 bytes.
     :param keys: Public keys of Ed25519, 32 bytes each: a module that the owner of one has signed may run too.
-    :param any_module: Every module may run: the sandbox alone stands between its code and this machine.
+    :param any_module: Every module may run: then only the sandbox protects this machine from its code.
     :param principals: Names of the clients that may ask, as the server's authorizer gives them; by default every client
         that the server admits.
     :param peers: Servers where a function may have its call go on: URIs, whose parameters do not matter, or, with ``*``
@@ -201,7 +201,7 @@ def enable(
 class Module:
     """A module of WebAssembly, as a client has it. It does not change, and any thread may use it.
 
-    :param wasm: Its bytes, or the path of its file. The server checks all but how they begin.
+    :param wasm: Its bytes, or the path of its file. Only how they begin is checked here; the server checks the rest.
     :param signature: 64 bytes, for servers that allow modules by a key: a signature of Ed25519 over
         ``b"libdipc function module 1\\0"`` and the hash.
     """
@@ -231,7 +231,7 @@ class Module:
     ) -> None:
         """Sends the module to a server, which compiles and keeps it. A :class:`Message` does so itself.
 
-        :param client: The client that sends it, where that of :func:`dipc.get` does not do.
+        :param client: The client that sends it; by default the client of :func:`dipc.get`.
         :param headers: Headers for the server's authorizer.
         :param cancel: Ends the call from another thread.
         :raises PermissionError: the server does not allow the module, or this client.
@@ -269,8 +269,8 @@ class Module:
 class Message:
     """A function of a module, with arguments, on its way to a server.
 
-    It can be sent any number of times, to any servers. Where a server lacks the module, the message sends it and asks
-    again, once. The `client` of each call is the one that asks, where that of :func:`dipc.get` does not do.
+    It can be sent any number of times, to any servers. If a server lacks the module, the message sends it and asks
+    again, once. The `client` of each call is the one that asks; by default the client of :func:`dipc.get`.
 
     :param module: Where the function is.
     :param function: Its name.
@@ -285,8 +285,8 @@ class Message:
             self._handle = _made("message", "function_message", pointer, name, data, len(data))
 
     def headers(self, *, alone: bool = False) -> Headers:
-        """The headers that make another request of this package one for the function, as :meth:`Client.open_put`.
-        :meth:`Module.send` comes first there.
+        """Headers that make another request of this package, such as :meth:`Client.open_put`, run the function. Call
+        :meth:`Module.send` before.
 
         :param alone: The function runs without a table, by a get.
         """
@@ -310,7 +310,7 @@ class Message:
 
         :raises PermissionError: the server does not allow it.
         :raises ProviderError: the function failed, with its text; also while the reader is read.
-        :raises OutOfResourcesError: it reached a bound; also while the reader is read.
+        :raises OutOfResourcesError: it reached a limit; also while the reader is read.
         :raises UnsupportedError: the server runs no functions, or not on this table.
         """
         return self._get(uri, ticket, False, client, options)
@@ -348,7 +348,7 @@ class Message:
         self, uri: str, descriptor: Ticket, table: Any, *, client: Client | None = None, **options: Unpack[PutOptions]
     ) -> Taken:
         """Puts a table, which goes through the function before the server's host has it. The options are those of
-        :func:`dipc.put`; a table that can be read once is not read before the server has the module.
+        :func:`dipc.put`; a table that can be read only once is not read before the server has the module.
 
         :raises DipcError: as :meth:`get` and :func:`dipc.put`.
         """
@@ -389,8 +389,8 @@ class Message:
         """Sends a table of a schema, batch by batch, and receives the function's output, which answers each batch as it
         comes. The rest is as for :meth:`Client.exchange`.
 
-        :raises DipcError: as :meth:`get` and :meth:`Client.exchange`. What fails in the function later, both tables
-            raise.
+        :raises DipcError: as :meth:`get` and :meth:`Client.exchange`. A later failure of the function is raised by both
+            tables.
         """
         sender = client or shared_client()
         return self._asked(uri, sender, options, lambda given: sender._exchange(uri, b"", schema, device, given).call())
@@ -419,8 +419,8 @@ class Message:
         return await self._aasked(uri, sender, options, lambda given: sender.aget(uri, ticket, **given), alone)
 
     def _asked(self, uri: Uris, client: Client, options: Any, ask: Callable[[Any], T], alone: bool = False) -> T:
-        """Asks, and sends the module first where the server may lack it. A server that says NotFoundError lacks the
-        module or the table: then the second answer tells."""
+        """Asks, and sends the module first if the server may lack it. A server that says NotFoundError lacks the module
+        or the table: the second answer tells which."""
         own, given = self._given(options, alone)
         try:
             return ask(given)

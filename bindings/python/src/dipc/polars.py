@@ -29,21 +29,21 @@ __all__ = ["scan"]
 def scan(uri: Uris, ticket: Ticket, *, client: Client | None = None, **options: Unpack[GetOptions]) -> pl.LazyFrame:
     """A lazy frame of a ticket's table. Each query that reads it asks the server for the table anew.
 
-    The schema is asked for when polars first needs it, and once: from the description of the ticket, or, where the
-    server describes none, from a stream that is closed again. A query asks for the columns alone that it needs, and for
-    as many rows as ``head`` or ``limit`` take; a server that knows no selections sends all of them.
+    The schema is asked for when polars first needs it, and once: from the description of the ticket, or, if the server
+    describes none, from a stream that is closed again. A query asks only for the columns that it needs, and for as many
+    rows as ``head`` or ``limit`` take; a server that knows no selections sends all of them.
 
     The server evaluates the conditions that compare a column with values or with another one of its type, test it for
     null or NaN, or search it for a plain text. Polars evaluates all conditions, batch by batch, on the rows that come.
     Where the options ``filter``, ``rows`` or ``first_row`` choose the rows, the server evaluates none.
 
-    Series share the memory that the server lent where polars can. A failure ends the query with a
+    Series share the memory that the server lent if polars can. A failure ends the query with a
     :class:`DipcError`, or with polars' own exception with its text.
 
-    :param client: The client that asks, where that of :func:`dipc.get` does not do.
+    :param client: The client that asks; by default the client of :func:`dipc.get`.
     :param options: Those of :func:`dipc.get`, for each stream; ``deadline`` counts from its beginning.
     """
-    # Some that are older give sources predicates which no frame can be filtered by.
+    # Some older versions of polars give sources predicates by which no frame can be filtered.
     _optional.load("polars", "polars", least=(1, 44))
     from polars.io.plugins import register_io_source
 
@@ -52,7 +52,7 @@ def scan(uri: Uris, ticket: Ticket, *, client: Client | None = None, **options: 
         functools.partial(_read, table),
         schema=functools.partial(_schema, table),
         validate_schema=True,
-        # A query that has the frame twice, as a self join, may read it once.
+        # A query that has the frame twice, such as a self join, may read it once.
         is_pure=True,
     )
 

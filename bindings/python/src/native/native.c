@@ -95,7 +95,7 @@ void dipc_python_tell(void *number) {
 
 static void send_packet(void *socket, struct iovec *parts, size_t count) {
   struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
-  /* Where the reader is gone, so is the interpreter. */
+  /* If the reader is gone, so is the interpreter. */
   while (sendmsg((int)(intptr_t)socket, &message, MSG_NOSIGNAL) < 0 && errno == EINTR) continue;
 }
 
@@ -185,7 +185,7 @@ void dipc_python_drop(dipc_python_shared *shared) {
     free(own);                                                                                  \
   }                                                                                             \
                                                                                                 \
-  /* Where memory runs out nothing is left behind, and `out` is not written. */                 \
+  /* If memory runs out, nothing is left behind, and `out` is not written. */                 \
   static bool give_##kind(dipc_python_shared *shared, const struct kind *source, struct kind *out) { \
     size_t count = (size_t)source->n_children;                                                  \
     kind##Node *own = calloc(1, sizeof *own);                                                   \
@@ -405,7 +405,7 @@ int dipc_python_send(const dipc_request *request, const struct ArrowSchema *sche
       return *out_status < 0 ? 2 : 0;
     }
     *out_status = functions_.push(request, &batch, NULL, 0, DIPC_FOREVER, error);
-    /* Nothing, where it was pushed. */
+    /* Nothing, if it was pushed. */
     if (batch.array.release) batch.array.release(&batch.array);
   }
   return 2;

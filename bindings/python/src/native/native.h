@@ -31,14 +31,14 @@ typedef struct {
 /* Called once, before anything else. */
 EXPORT void dipc_python_init(const dipc_python_functions *functions);
 
-/* Memory for a struct that a capsule will own; NULL where there is none. Freed by the capsule's
- * destructor below, after releasing the struct where nobody took it. */
+/* Memory for a struct that a capsule will own; NULL if there is none. Freed by the capsule's
+ * destructor below, after releasing the struct if nobody took it. */
 EXPORT void *dipc_python_new(size_t len_bytes);
 EXPORT void dipc_python_destroy(void *capsule);
 
-/* Memory for a capsule that owns `pointer`; NULL where there is none. `pointer` is freed by `release`, once: by
- * dipc_python_free(), or by the capsule's destructor, which does so in the process that made it only, and lets
- * go of the GIL for it where `waits`. */
+/* Memory for a capsule that owns `pointer`; NULL if there is none. `pointer` is freed by `release`,
+ * once: by dipc_python_free(), or by the capsule's destructor, which does so in the process that
+ * made it only, and lets go of the GIL for it if `waits`. */
 typedef struct dipc_python_owner dipc_python_owner;
 typedef void (*dipc_python_release)(void *pointer);
 EXPORT dipc_python_owner *dipc_python_own(void *pointer, dipc_python_release release, bool waits);
@@ -73,10 +73,10 @@ typedef struct {
   uint8_t type_code, type_bits;
 } dipc_python_tensor;
 
-/* A PyCapsule's pointer for `tensor`, of one dimension with `length` elements, which owns `column` (moved; NULL where
- * memory runs out, and the caller then keeps it). It is a DLManagedTensorVersioned where `versioned`, which says that
- * the memory is read-only, and otherwise a DLManagedTensor. Where `copied` it owns a copy of host memory, and `column`
- * is released at once. The destructor of its capsule ends it where no consumer took it. */
+/* A PyCapsule's pointer for `tensor`, of one dimension with `length` elements, which owns `column` (moved; NULL if
+ * memory runs out, and the caller then keeps it). It is a DLManagedTensorVersioned if `versioned`, which says that
+ * the memory is read-only, and otherwise a DLManagedTensor. If `copied` it owns a copy of host memory, and `column`
+ * is released at once. The destructor of its capsule ends it if no consumer took it. */
 EXPORT void *dipc_python_dlpack(const dipc_python_tensor *tensor, int64_t length, struct ArrowDeviceArray *column,
                                 bool versioned, bool copied);
 EXPORT void dipc_python_undlpack(void *capsule);
@@ -86,14 +86,15 @@ EXPORT void dipc_python_move_stream(struct ArrowDeviceArrayStream *source,
                                     struct ArrowDeviceArrayStream *out);
 
 /* Fills `out` with a stream that reads `source`, one of host memory, which the caller keeps: releasing `out`
- * leaves it as it is. `out` must not be read once `source` is released. What the caller puts into `slot`, where
- * there is one, `out` gives before the next batch of `source`. False where memory runs out. */
+ * leaves it as it is. `out` must not be read once `source` is released. What the caller puts into `slot`, if
+ * there is one, `out` gives before the next batch of `source`. False if memory runs out. */
 EXPORT bool dipc_python_lend_stream(struct ArrowDeviceArrayStream *source, struct ArrowDeviceArray *slot,
                                     struct ArrowArrayStream *out);
 
-/* Sends a stream from schema to end. All in one call, since between two of them the interpreter would be
- * needed, which a client in this process may hold while it waits. Gives 0 at the end; 1 where the stream
- * failed; 2 where sending did, with the status in *out_status and `error` for dipc_error_free(). */
+/* Sends a stream from schema to end. All in one call, since between two of them the interpreter
+ * would be needed, which a client in this process may hold while it waits. Gives 0 at the end; 1 if
+ * the stream failed; 2 if sending failed, with the status in *out_status and `error` for
+ * dipc_error_free(). */
 EXPORT int dipc_python_send(const dipc_request *request, const struct ArrowSchema *schema,
                             struct ArrowDeviceArrayStream *stream, int32_t *out_status, dipc_error **error);
 
