@@ -325,14 +325,14 @@ struct ArrowAsyncDeviceStreamHandler {
 
 /**
  * Problems that the library handled: a provider failed, with its text; the server was too busy for
- * a peer. Events that a peer can cause at will are logged at a limited rate, and the last line says
- * so. What a provider answers (not found, permission, busy, already exists, unsupported, invalid
- * argument), and a selection that does not fit its table, are told by the line of INFO alone.
+ * a peer. Events that a peer can cause at will are logged at a limited rate, and the last line
+ * says so. Refusals of a provider (not found, permission, busy, already exists, unsupported,
+ * invalid argument), and a selection that does not fit its table, are logged at INFO only.
  */
 #define DIPC_LOG_WARN 2
 
 /**
- * Servers start and stop to listen. Each stream's begin and end, at both sides, with ticket, peer,
+ * Servers start and stop listening. Each stream's begin and end, at both sides, with ticket, peer,
  * status, batches, rows and bytes. For an audit, each request that is refused or has ended, at the
  * server: who, what, how much, how long, and the status (target "dipc::audit").
  */
@@ -379,8 +379,8 @@ struct ArrowAsyncDeviceStreamHandler {
 #define DIPC_FOREVER UINT64_MAX
 
 /**
- * In place of an Arrow device type: the server's device if this process reaches its memory without
- * a copy, otherwise the host.
+ * A value for parameters that take an Arrow device type. The arrays come to the server's device if
+ * this process reaches its memory without a copy, otherwise to the host.
  */
 #define DIPC_DEVICE_AS_SENT 0
 
@@ -464,7 +464,7 @@ struct ArrowAsyncDeviceStreamHandler {
 #define DIPC_PUT_STAT_BYTES_SENT 4
 
 /**
- * Buffers that the server has of this client over this connection and has not given back. Their
+ * Buffers that this client has lent to the server over this connection and has not got back. Their
  * arrays are released when the server gives them back, or when its process has ended.
  */
 #define DIPC_PUT_STAT_LENT_OUTSTANDING 5
@@ -497,7 +497,7 @@ struct ArrowAsyncDeviceStreamHandler {
 #define DIPC_VERB_LIST 5
 
 /**
- * The number of the client's process; 0 where it has none in this process's namespace.
+ * The number of the client's process; 0 if it has no number in this process's namespace.
  */
 #define DIPC_PEER_PID 1
 
@@ -603,7 +603,7 @@ struct ArrowAsyncDeviceStreamHandler {
 #define DIPC_SERVER_STAT_BATCHES_RECEIVED 13
 
 /**
- * Their rows.
+ * Rows of the batches that clients have sent since the start.
  */
 #define DIPC_SERVER_STAT_ROWS_RECEIVED 14
 
@@ -638,8 +638,8 @@ struct ArrowAsyncDeviceStreamHandler {
 #define DIPC_SERVER_STAT_REQUESTS_REFUSED 20
 
 /**
- * Rows of the batches that tables and providers gave to be sent since the start, those included
- * that a filter or a range left out.
+ * Rows of the batches that tables and providers gave to be sent since the start, including the
+ * rows that a filter or a range left out.
  */
 #define DIPC_SERVER_STAT_ROWS_READ 21
 
@@ -731,13 +731,13 @@ struct ArrowAsyncDeviceStreamHandler {
 #define DIPC_CERTIFICATE_SUBJECT 1
 
 /**
- * Its alternative names, each behind its kind, with ", " between them: "DNS:a.example,
- * URI:spiffe://example/a". Kinds: DNS, IP, URI, email.
+ * The certificate's alternative names, each after its kind, with ", " between them:
+ * "DNS:a.example, URI:spiffe://example/a". Kinds: DNS, IP, URI, email.
  */
 #define DIPC_CERTIFICATE_NAMES 2
 
 /**
- * Its SHA-256: 64 lower-case hexadecimal digits.
+ * The certificate's SHA-256: 64 lower-case hexadecimal digits.
  */
 #define DIPC_CERTIFICATE_FINGERPRINT 3
 
@@ -808,9 +808,10 @@ typedef struct dipc_pending dipc_pending;
  * dipc_client_exchange(). One thread
  * at a time uses it; a dipc_cancel ends a call on another thread.
  *
- * The thread that calls also writes and reads the connection. Between two calls the library answers
- * the server. After a call that fails, other than by DIPC_ERR_TIMEOUT, DIPC_ERR_INVALID_ARGUMENT
- * or DIPC_ERR_INVALID_DATA of a batch, the put is over: every later call says the same.
+ * The thread that calls also writes and reads the connection. Between two calls the library
+ * answers the server. After a call that fails, other than by DIPC_ERR_TIMEOUT,
+ * DIPC_ERR_INVALID_ARGUMENT or DIPC_ERR_INVALID_DATA of a batch, the put is over: every later call
+ * returns the same status.
  */
 typedef struct dipc_put dipc_put;
 
@@ -848,10 +849,10 @@ typedef int32_t dipc_status;
  *
  * @param userdata  The userdata of dipc_log_set().
  * @param level     DIPC_LOG_ERROR to DIPC_LOG_TRACE.
- * @param target    The part of the library that logs, as "dipc::transport::shm".
- * @param text      The event; UTF-8, no newline at the end, at most 4 KiB. What belongs to a
- *                  request ends with its spans in parentheses: verb, ticket, peer, and the
- *                  traceparent that the client gave as a header.
+ * @param target    The part of the library that logs, such as "dipc::transport::shm".
+ * @param text      The event; UTF-8, no newline at the end, at most 4 KiB. An event of a request
+ *                  ends with its spans in parentheses: verb, ticket, peer, and the traceparent
+ *                  that the client gave as a header.
  */
 typedef void (*dipc_log_callback)(void *userdata,
                                   int32_t level,
@@ -898,7 +899,8 @@ typedef int32_t (*dipc_provider)(void *userdata,
  * @param request   The client's request; valid during the call, not to be freed. To refuse with
  * its                  own status and text the authorizer calls dipc_request_fail() and returns
  *                  non-zero. dipc_request_set_principal() names the client.
- * @return 0 to allow. Any other number refuses: DIPC_ERR_PERMISSION where it gave no status.
+ * @return 0 to allow. Any other number refuses, with DIPC_ERR_PERMISSION if dipc_request_fail()
+ *         was not called.
  */
 typedef int32_t (*dipc_authorizer)(void *userdata, struct dipc_request *request);
 
@@ -922,7 +924,7 @@ typedef struct dipc_histogram {
 } dipc_histogram;
 
 /**
- * Figures of a server, of one label, or of the process, since the start if they do not say "now".
+ * Figures of a server, of one label, or of the process, since the start unless they say "now".
  * Later versions append members.
  */
 typedef struct dipc_server_stats {
@@ -935,12 +937,12 @@ typedef struct dipc_server_stats {
    */
   uint64_t connections_opened;
   /**
-   * Of these, those that are over; 0 for a label.
+   * Accepted connections that are over; 0 for a label.
    */
   uint64_t connections_closed;
   /**
-   * Connections that were not accepted: of strangers, past a bound, or without a handshake; 0
-   * for a label.
+   * Connections that were not accepted: the user is not allowed, a limit is reached, or the
+   * handshake fails; 0 for a label.
    */
   uint64_t connections_refused;
   /**
@@ -960,7 +962,7 @@ typedef struct dipc_server_stats {
    */
   uint64_t batches_sent;
   /**
-   * Their rows.
+   * Rows of these batches.
    */
   uint64_t rows_sent;
   /**
@@ -968,7 +970,7 @@ typedef struct dipc_server_stats {
    */
   uint64_t batches_received;
   /**
-   * Their rows.
+   * Rows of these batches.
    */
   uint64_t rows_received;
   /**
@@ -1034,9 +1036,9 @@ typedef struct dipc_server_stats {
    */
   struct dipc_histogram first_batch_ns;
   /**
-   * Nanoseconds from when a batch was there until it was handed to the connection: encoded,
-   * copied where it has to be, and behind the wait for a slow client. Of the first batch of each
-   * stream, and of each 64th behind it.
+   * Nanoseconds from when a batch was there until the connection had it: encoding, a copy if one
+   * is needed, and waiting for a slow client. Measured for the first batch of each stream, and
+   * for every 64th batch after it.
    */
   struct dipc_histogram hand_over_ns;
   /**
@@ -1044,8 +1046,8 @@ typedef struct dipc_server_stats {
    */
   struct dipc_histogram request_bytes;
   /**
-   * Rows of the batches that tables and providers gave to be sent, those included that a filter
-   * or a range left out. Batches behind the end of a range are not read.
+   * Rows of the batches that tables and providers gave to be sent, including the rows that a
+   * filter or a range left out. Batches after the end of a range are not read.
    */
   uint64_t rows_read;
 } dipc_server_stats;
@@ -1097,8 +1099,8 @@ int32_t dipc_error_os_errno(const struct dipc_error *error);
 
 /**
  * Gives the time after which the server that refused a request should be asked again. A caller
- * that asks again waits at least as long, and longer each time. A request with a deadline
- * does so by itself, until its deadline.
+ * that asks again should wait at least this long, and longer with each try. A request with a
+ * deadline asks again in this way by itself, until its deadline.
  *
  * @param error  Error, or NULL.
  * @return Nanoseconds; 0 if the server has not said, and for NULL.
@@ -1116,7 +1118,8 @@ uint64_t dipc_error_retry_after_ns(const struct dipc_error *error);
 const struct dipc_error *dipc_error_source(const struct dipc_error *error);
 
 /**
- * Makes an error, for a library over this one whose functions report failures in the same way.
+ * Makes an error, for a library that is built on this one and whose functions report failures in
+ * the same way.
  *
  * @param code   A DIPC_ERR_*; any other number becomes DIPC_ERR_PROVIDER.
  * @param text   One line of UTF-8: the cause, and the remedy if one is known. Copied.
@@ -1304,7 +1307,8 @@ dipc_status dipc_arena_alloc(const struct dipc_arena *arena,
  * A client that maps a region can read all of it, freed blocks included. Overwrite a secret before
  * you give its block back.
  *
- * A block of a CUDA device may be allocated again at once: the device's work on it must be done.
+ * The arena may reuse a block of a CUDA device at once, so the device's work on the block must be
+ * done before the call.
  *
  * @param arena  The block's arena; NULL: the library finds it, even after dipc_arena_free().
  * @param block  Block; NULL does nothing.
@@ -1317,12 +1321,12 @@ dipc_status dipc_arena_dealloc(const struct dipc_arena *arena,
                                struct dipc_error **error);
 
 /**
- * Finds the file that has bytes of a host arena of this process. A mapping of the file has the
- * same memory, as the arena's own does; one that is made now and can be written has to be private
+ * Finds the file that has bytes of a host arena of this process. A mapping of the file shows the
+ * same memory as the arena's own mapping. A new mapping that can be written to must be private
  * (MAP_PRIVATE).
  *
  * The file has a whole region: map no more than the pages of your own bytes. It cannot shrink.
- * Blocks that are given back get other content, in all mappings.
+ * When a block is given back, its memory is used again, and all mappings show the new content.
  *
  * @param data        The first byte, in a block that is not given back during the call.
  * @param len_bytes   How many bytes.
@@ -1362,8 +1366,8 @@ dipc_status dipc_arena_stat(const struct dipc_arena *arena,
 void dipc_arena_free(struct dipc_arena *arena);
 
 /**
- * Asks a server for a ticket's table without a wait, and gives it to a handler of Arrow's C async
- * stream interface.
+ * Asks a server for a ticket's table without waiting, and gives the table to a handler of Arrow's
+ * C async stream interface.
  *
  * One thread of the client calls the handlers of all its streams, one after the other. A callback
  * that waits delays the others. Callbacks may call every function of the library. One more
@@ -1371,8 +1375,9 @@ void dipc_arena_free(struct dipc_arena *arena);
  *
  * - on_schema comes first, unless on_error does. The producer's additional_metadata are the
  *   headers of the answer; its device_type is right from on_schema on.
- * - on_next_task comes at most as often as the consumer has asked by the producer's request, any
- *   thread may call which, and with NULL at the end. Its metadata is the batch's.
+ * - The library calls on_next_task at most once for each array that the consumer has asked for by
+ *   the producer's request, and with NULL at the end. Any thread may call request. The metadata of
+ *   the call is the batch's.
  * - A task, or one copy of it, is extracted once: it owns the batch, also when on_next_task fails.
  *   extract_data gives the batch without a wait, on any thread, also after the release of the
  *   handler. With NULL in place of the array it discards the batch.
@@ -1409,43 +1414,44 @@ dipc_status dipc_client_get_async(const struct dipc_client *client,
                                   struct dipc_error **error);
 
 /**
- * Pull form: answers a request by a producer of Arrow's C async stream interface, such as Arrow
+ * Pull form: answers a request with a producer of Arrow's C async stream interface, such as Arrow
  * C++'s ExportAsyncRecordBatchReader(). Gives the handler that the producer calls.
  *
  * The producer's threads call the handler, one after the other, and do not wait in it: its calls
- * put their arguments into a queue. One thread of the server sends what the producers of all such
- * requests bring. It calls request, cancel and extract_data; one that waits delays the other
- * streams. The last callback of a stream waits for a request or a cancel that runs on another
- * thread; no other callback holds a lock that a producer may need.
+ * put their arguments into a queue. One thread of the server sends the batches of all such
+ * requests. It calls the producers' request, cancel and extract_data; a call that waits delays the
+ * other streams. If request or cancel is running on another thread, the last callback of the
+ * stream waits until that call has returned. No other callback holds a lock that a producer may
+ * need.
  *
  * - on_schema sends the schema. The pairs of the producer's additional_metadata whose keys are
- *   those of headers become headers of the answer.
- * - request asks for as many tasks as the client's window has room for, and for at most 8 that
- *   are not sent. So a slow client slows the producer.
- * - A task is extracted once, also when it is not wanted, and never with NULL. Its array is
- *   released on a thread of the library. The metadata of a task are the batch's.
- * - on_next_task with NULL completes the stream, and with it a DIPC_VERB_EXCHANGE, whose client's
- *   table was read to its end before.
+ *   valid keys of headers become headers of the answer.
+ * - The library asks by request for as many tasks as the client's window has room for, but for at
+ *   most 8 that are not sent yet. So a slow client slows the producer.
+ * - The library extracts each task once, even if the batch is not needed, and never with NULL. Its
+ *   array is released on a thread of the library. The metadata of a task are the batch's.
+ * - on_next_task with NULL completes the stream. With DIPC_VERB_EXCHANGE it also completes the
+ *   exchange, so the client's table must have been read to its end before.
  * - on_error fails the stream for the client, with DIPC_ERR_PROVIDER, or with the number that the
- *   metadata have under `dipc_status`, as those of dipc_client_get_async() do. So the handler can
- *   be given to dipc_client_get_async(), which then hands a table of another server on.
- * - When the client goes, or the server stops, the producer's cancel is called, once, and what the
- *   producer still brings is discarded. Before on_schema there is nothing to call; on_schema then
- *   returns ECANCELED.
+ *   metadata have under `dipc_status`. dipc_client_get_async() sets this number, so this handler
+ *   can be given to dipc_client_get_async() to pass on a table of another server.
+ * - When the client goes, or the server stops, the library calls the producer's cancel once, and
+ *   discards what the producer still brings. Before on_schema the library does not call the
+ *   producer; if the client has gone by then, on_schema returns ECANCELED.
  * - A producer that brings more than it was asked for, or releases the handler before the end,
  *   fails the stream.
  * - release is the last call. It clears the handler's release and private_data. The producer stays
- *   where it is until it has said the end or an error, or released the handler, also if the server
- *   was freed; the stream itself may be over earlier. A producer that does nothing of that holds
- *   back neither the client nor a stop of the server.
+ *   where it is until it has reported the end or an error, or has released the handler, even if
+ *   the server was freed or the stream is over earlier. A producer that does none of these delays
+ *   neither the client nor a stop of the server.
  *
  * @param request  Request of dipc_server_next_request(), for which dipc_request_start() was not
  *                 called, and not of DIPC_VERB_PUT. On DIPC_OK it is freed. No other call on it is
  *                 running.
- * @param out      Receives the handler, complete but for its producer. Its place is the caller's;
- *                 the library does not keep the address.
+ * @param out      Receives the handler, complete except for its producer. The caller owns the
+ *                 place; the library does not keep its address.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK: somebody must have the handler released. DIPC_ERR_NULL_ARGUMENT.
+ * @return DIPC_OK: the producer or the caller must release the handler. DIPC_ERR_NULL_ARGUMENT.
  *         DIPC_ERR_INVALID_ARGUMENT: a provider's request, one of DIPC_VERB_PUT, or one that was
  *         started. DIPC_ERR_STOPPED. DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are
  *         left. After a failure the request is still the caller's.
@@ -1455,9 +1461,10 @@ dipc_status dipc_request_answer_async(struct dipc_request *request,
                                       struct dipc_error **error);
 
 /**
- * Gives a batch custom metadata, in the place of any that it has. They are sent with the batch,
- * whichever way it goes: published, from a stream's get_next, pushed or put. The batches of
- * dipc_client_get() have their metadata already, so a host that sends them on sends these too.
+ * Sets the custom metadata of a batch, and replaces earlier metadata. They are sent with the
+ * batch, whether it is published, given by a stream's get_next, pushed or put. The batches of
+ * dipc_client_get() have their metadata already, so a host that sends such a batch on also sends
+ * its metadata.
  *
  * @param batch               Batch, exclusive during the call. Its private_data and release
  *                            change; all else stays.
@@ -1493,21 +1500,23 @@ dipc_status dipc_batch_metadata(const struct ArrowDeviceArray *batch,
                                 struct dipc_error **error);
 
 /**
- * Checks that a batch of one schema fits into a stream of another. C's batches have no schema of
- * their own, so a host whose batches have one asks before it hands a batch over: the receiver
- * would read the values by the names and types of the stream's schema.
+ * Checks that a batch with one schema fits into a stream with another schema. A batch of the C
+ * interface does not carry its schema. A host that knows the schemas of its batches calls this
+ * before it hands over a batch, because the receiver reads the values by the names and types of
+ * the stream's schema.
  *
  * Names, order and types of the columns, and of the fields of structs and unions, are the same.
  * Metadata may differ, and so may the names of parts that a type has once: a list's values, a
  * map's entries, keys and values. The stream's schema may declare a column without nulls that the
- * batch's schema declares with nulls: this call does not look at values. The library refuses a batch
- * with nulls in such a column when it sends the batch.
+ * batch's schema declares with nulls: this call does not look at values. The library refuses a
+ * batch with nulls in such a column when it sends the batch.
  *
  * @param stream_schema  Schema of the stream; not moved.
  * @param batch_schema   Schema of the batch; not moved.
  * @param error          May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a schema is released.
- *         DIPC_ERR_INVALID_DATA: the first difference, or a schema that is not of a table.
+ *         DIPC_ERR_INVALID_DATA: the schemas differ, and the text names the first difference; or a
+ *         schema is not that of a table.
  */
 dipc_status dipc_batch_check_schema(const struct ArrowSchema *stream_schema,
                                     const struct ArrowSchema *batch_schema,
@@ -1565,10 +1574,10 @@ dipc_status dipc_client_get(const struct dipc_client *client,
 
 /**
  * Gets a table that lies in parts, on one server or several: asks what the ticket stands for, then
- * gets its endpoints, several at once. No thread is made: the server of each part fills a window
- * of its own. The batches come in any order, unless the description says that the order matters
- * (dipc_description_set_ordered()). Of the URIs of an endpoint the first that can be reached
- * counts. A ticket without endpoints is one part.
+ * gets its endpoints, several at once. This needs no threads: the server of each part sends on its
+ * own, up to the window of the options. The batches come in any order, unless the description says
+ * that the order matters (dipc_description_set_ordered()). If an endpoint has several URIs, the
+ * client uses the first one that it can reach. A ticket without endpoints is one part.
  *
  * The client gets further parts as the stream is read, also after dipc_client_free(). get_next
  * waits while it connects for the next part.
@@ -1582,12 +1591,13 @@ dipc_status dipc_client_get(const struct dipc_client *client,
  * @param n_uris            1 or 2.
  * @param ticket            Any bytes, at most 1016 KiB.
  * @param ticket_len_bytes  Length of ticket.
- * @param options           Of each part, as is the window; copied; NULL: the defaults.
+ * @param options           Apply to each part; so each part has a window of this size. Copied;
+ *                          NULL: the defaults.
  * @param cancel            Token that ends this call and the stream's calls; may be NULL. It may
  *                          be freed before the stream.
- * @param out               Receives the stream, for its own callbacks: dipc_stream_stat() and the
- *                          like are for streams of dipc_client_get(). An old value is overwritten,
- *                          not released.
+ * @param out               Receives the stream. Use it by its callbacks: dipc_stream_stat() and
+ *                          similar functions need a stream of dipc_client_get(). An old value is
+ *                          overwritten, not released.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return As dipc_client_describe() and dipc_client_get(); the text names the part.
  *         DIPC_ERR_INVALID_DATA: the parts have different columns. DIPC_ERR_INVALID_ARGUMENT: the
@@ -1604,11 +1614,11 @@ dipc_status dipc_client_get_parts(const struct dipc_client *client,
                                   struct dipc_error **error);
 
 /**
- * Asks a server which descriptors it has: its tickets that begin with a prefix. Where there are
- * none, a handler of the server answers.
+ * Asks a server which descriptors it has: its tickets that begin with a prefix. If no ticket does,
+ * the server's handler answers.
  *
  * The answer is a table with a row for each descriptor. Its columns are `descriptor` (binary),
- * `uris` (list of utf8; empty: this server), `rows` and `bytes` (int64, null where not known).
+ * `uris` (list of utf8; empty: this server), `rows` and `bytes` (int64, null if unknown).
  *
  * @param client            Client.
  * @param uris              As for dipc_client_get().
@@ -1689,14 +1699,16 @@ dipc_status dipc_client_options_set_idle_timeout_ns(struct dipc_client_options *
                                                     struct dipc_error **error);
 
 /**
- * Sets how many connections the client has at most to one server that takes many streams on one.
- * A stream that a thread waits for has a connection to itself while there may be one more beside
- * the shared one. Past that number streams share. Streams that are polled or asynchronous, and
- * parts of a table, share from the start. The next shared connection is opened once the first
- * carries as many streams as the server takes. Default: 16. For other servers this is no limit.
+ * Sets the most connections of the client to one server, if the server takes many streams on one
+ * connection. One connection is reserved for streams that share it. A stream that a thread waits
+ * for has its own connection, until the number is reached; further streams share. Streams that are
+ * polled or asynchronous, and parts of a table, share from the start. The next shared connection
+ * is opened once the first carries as many streams as the server takes. Default: 16. Other servers
+ * have no such limit.
  *
  * @param options      Options to change; exclusive during the call.
- * @param connections  Connections; 1: all streams share; 0: none do, and there is no limit.
+ * @param connections  Connections; 1: all streams share; 0: no streams share, and there is no
+ *                     limit.
  * @param error        May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
@@ -1795,15 +1807,15 @@ dipc_status dipc_get_options_set_lent_limit_bytes(struct dipc_get_options *optio
                                                   struct dipc_error **error);
 
 /**
- * Sets how much memory of this process one message of the server may take beside its body. A
- * message that needs more ends the stream with DIPC_ERR_OUT_OF_MEMORY. Default: 512 MiB, or 16 GiB
- * for a server of the same user.
+ * Sets how much memory of this process one message of the server may take in addition to its body.
+ * A message that needs more ends the stream with DIPC_ERR_OUT_OF_MEMORY. Default: 512 MiB, or 16
+ * GiB for a server of the same user.
  *
  * The limit counts decompressed buffers, copies of memory that the server could still change, and
- * the structs of schema and arrays. For the stream as a whole it counts dictionaries with their
- * deltas, and once more what the dictionaries between two batches need. A message may always take
- * as many bytes as its body has. A body, and the bodies of all dictionaries together, may have 32
- * times as many bytes as the limit.
+ * the structs of schema and arrays. All dictionaries of a stream, with their deltas, share the
+ * limit; so does the memory for all dictionary messages between two batches. A message may always
+ * take as many bytes as its body has. A body, and the bodies of all dictionaries together, may
+ * have 32 times as many bytes as the limit.
  *
  * @param options              Options to change; exclusive during the call.
  * @param message_limit_bytes  Bytes; UINT64_MAX for no limit.
@@ -1854,9 +1866,10 @@ dipc_status dipc_get_options_set_validation(struct dipc_get_options *options,
 void dipc_get_options_free(struct dipc_get_options *options);
 
 /**
- * Asks a server what a descriptor stands for, and waits for the answer. A published table knows
- * its schema and totals; of a provider's ticket only the descriptor is known. Descriptors without
- * a ticket are the handler's.
+ * Asks a server what a descriptor stands for, and waits for the answer. For a published table the
+ * answer has the schema and totals. For a provider's ticket it has only the descriptor, unless
+ * dipc_server_set_description() was called. For descriptors that are no ticket the server's
+ * handler answers.
  *
  * @param client                Client.
  * @param uris                  As for dipc_client_get().
@@ -1886,9 +1899,9 @@ dipc_status dipc_client_describe(const struct dipc_client *client,
  * @param description  Description.
  * @param out          Receives the schema, to be released by the caller.
  * @param error        May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: it is not known.
- *         DIPC_ERR_INVALID_DATA, DIPC_ERR_UNSUPPORTED, DIPC_ERR_PROTOCOL: the server's schema is
- *         none.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: the schema is not known.
+ *         DIPC_ERR_INVALID_DATA, DIPC_ERR_UNSUPPORTED, DIPC_ERR_PROTOCOL: the server sent no valid
+ *         schema.
  */
 dipc_status dipc_description_schema(const struct dipc_description *description,
                                     struct ArrowSchema *out,
@@ -2016,13 +2029,13 @@ dipc_status dipc_description_new(struct dipc_description **out, struct dipc_erro
 
 /**
  * Sets the answer to clients that ask what a ticket stands for. The server itself knows only
- * published tables, so this call is for tickets of providers and of the pull form. A new table in
- * the ticket's place removes the description.
+ * published tables, so this call is for tickets of providers and of the pull form. A new table for
+ * the ticket removes the description.
  *
  * @param server            Server.
  * @param ticket            A ticket that the server was given.
  * @param ticket_len_bytes  Length of ticket.
- * @param description       Copied. Without endpoints the ticket itself is the only one.
+ * @param description       Copied. Without endpoints the ticket itself is the only endpoint.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: the server has no such ticket.
  *         DIPC_ERR_STOPPED.
@@ -2046,7 +2059,7 @@ dipc_status dipc_description_set_schema(struct dipc_description *description,
                                         struct dipc_error **error);
 
 /**
- * Says whether the order of the endpoints is that of the table. At first it is not.
+ * Says whether the order of the endpoints is that of the table. Default: false.
  *
  * @param description  Description to change; exclusive during the call.
  * @param is_ordered   Whether clients must keep the order.
@@ -2124,8 +2137,8 @@ dipc_status dipc_headers_new(struct dipc_headers **out, struct dipc_error **erro
  * @param value            Any bytes; may be NULL when value_len_bytes is 0. Copied.
  * @param value_len_bytes  Length of value.
  * @param error            May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a key of other characters or
- *         of the library's.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the key has other
+ *         characters, or begins with "dipc-".
  */
 dipc_status dipc_headers_add(struct dipc_headers *headers,
                              const char *key,
@@ -2219,16 +2232,16 @@ dipc_status dipc_host_stream_status(const struct ArrowArrayStream *stream,
 /**
  * Gives the custom metadata of the last batch of get_next, as dipc_stream_metadata() does.
  *
- * @param stream         Stream of dipc_stream_to_host() that was made of one of
+ * @param stream         Stream of dipc_stream_to_host() that was made of a stream of
  *                       dipc_client_get(), not released; no callback of it is running.
  * @param buffer         Receives the metadata, encoded as in ArrowSchema; NULL asks for the length
  *                       only.
  * @param size_bytes     Size of buffer.
- * @param out_len_bytes  Receives the length; 0 where the batch has none.
+ * @param out_len_bytes  Receives the length; 0 if the batch has no metadata.
  * @param error          May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
- *         was not made of one of dipc_client_get(). DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is
- *         still written.
+ *         was not made of a stream of dipc_client_get(). DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes
+ *         is still written.
  */
 dipc_status dipc_host_stream_metadata(const struct ArrowArrayStream *stream,
                                       uint8_t *buffer,
@@ -2239,13 +2252,13 @@ dipc_status dipc_host_stream_metadata(const struct ArrowArrayStream *stream,
 /**
  * Reads one figure of a host stream, up to now, as dipc_stream_stat() does.
  *
- * @param stream  Stream of dipc_stream_to_host() that was made of one of dipc_client_get(), not
- *                released; no callback of it is running.
+ * @param stream  Stream of dipc_stream_to_host() that was made of a stream of dipc_client_get(),
+ *                not released; no callback of it is running.
  * @param stat    DIPC_STREAM_STAT_*.
  * @param out     Receives the figure.
  * @param error   May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
- *         was not made of one of dipc_client_get(), or the library has no such figure.
+ *         was not made of a stream of dipc_client_get(), or the library has no such figure.
  */
 dipc_status dipc_host_stream_stat(const struct ArrowArrayStream *stream,
                                   int32_t stat,
@@ -2255,28 +2268,28 @@ dipc_status dipc_host_stream_stat(const struct ArrowArrayStream *stream,
 /**
  * Gives the headers of the server's answer, as dipc_stream_headers() does.
  *
- * @param stream  Stream of dipc_stream_to_host() that was made of one of dipc_client_get(), not
- *                released; no callback of it is running.
+ * @param stream  Stream of dipc_stream_to_host() that was made of a stream of dipc_client_get(),
+ *                not released; no callback of it is running.
  * @param out     Receives a copy of the headers, to be freed by dipc_headers_free().
  * @param error   May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
- *         was not made of one of dipc_client_get().
+ *         was not made of a stream of dipc_client_get().
  */
 dipc_status dipc_host_stream_headers(const struct ArrowArrayStream *stream,
                                      struct dipc_headers **out,
                                      struct dipc_error **error);
 
 /**
- * Sets the provider of every get, put and exchange that has the header `header`, before the
- * request's ticket answers. It may pass a request on by dipc_request_forward(), and change the
- * tables on their way. A middleware set before is replaced; its streams go on.
+ * Sets a provider that answers every get, put and exchange with the header `header`, instead of
+ * the request's ticket. It may pass a request on by dipc_request_forward(), and change the tables
+ * on their way. A middleware set before is replaced; its streams go on.
  *
  * @param server     Server.
  * @param header     Key of the header, NUL-terminated: lower-case ASCII.
  * @param provider   Called once for each stream, as dipc_provider says. NULL: no middleware.
  * @param userdata   Given to provider and finalizer; may be NULL.
  * @param finalizer  Called once, when the middleware was replaced or the server freed, and the
- *                   last call has returned; may be NULL. Not used where provider is NULL.
+ *                   last call has returned; may be NULL. Not used if provider is NULL.
  * @param error      May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK: the library calls the finalizer. Otherwise it does not.
  *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no header can have this key.
@@ -2291,26 +2304,27 @@ dipc_status dipc_server_set_middleware(const struct dipc_server *server,
 
 /**
  * Passes a request of a middleware on to what answers it without the middleware: the published
- * table, the provider of the ticket, or the handler. They see the same ticket and headers, and no
- * selection: the library selects of what the middleware gives. A host of the pull form gets the
- * request by dipc_server_next_request(); the call waits until the host has begun its stream, or
- * has taken the table of a put. The host's arrays are released where those of its other streams
- * are.
+ * table, the provider of the ticket, or the handler. They see the same ticket and headers, but no
+ * selection: the library applies the client's selection to the table that the middleware gives. A
+ * host of the pull form gets the request by dipc_server_next_request(); the call waits until the
+ * host has begun its stream, or has taken the table of a put. The host's arrays are released like
+ * those of its other streams.
  *
  * @param request  Request that a middleware's provider has.
- * @param table    For DIPC_VERB_PUT and DIPC_VERB_EXCHANGE: the table that goes on in the place of
- *                 the client's, which dipc_request_source() gives the middleware. The call takes
- *                 it, also where it fails but for a request that is NULL, and leaves it released.
- *                 For DIPC_VERB_GET NULL.
+ * @param table    For DIPC_VERB_PUT and DIPC_VERB_EXCHANGE: the table to pass on instead of the
+ *                 client's table, which dipc_request_source() gives the middleware. The call takes
+ *                 table even if it fails, unless request is NULL, and leaves it released. For
+ *                 DIPC_VERB_GET: NULL.
  * @param out      For DIPC_VERB_GET and DIPC_VERB_EXCHANGE: receives the whole table, to be
- *                 released. An old value is overwritten. For DIPC_VERB_PUT NULL: the call returns
+ *                 released. An old value is overwritten. For DIPC_VERB_PUT: NULL; the call returns
  *                 when the handler has taken the table.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT: out is missing. DIPC_ERR_INVALID_ARGUMENT: the request
  *         is not a middleware's, or table or out does not go with its verb. DIPC_ERR_UNSUPPORTED:
  *         there is no handler that takes tables, or an exchange would go to a host of the pull
  *         form. DIPC_ERR_CANCELLED: the client went while the call waited for such a host.
- *         DIPC_ERR_NOT_FOUND. DIPC_ERR_STOPPED. Otherwise the status of the provider behind.
+ *         DIPC_ERR_NOT_FOUND. DIPC_ERR_STOPPED. Otherwise the status of the provider that was
+ *         called.
  */
 dipc_status dipc_request_forward(const struct dipc_request *request,
                                  struct ArrowDeviceArrayStream *table,
@@ -2351,10 +2365,10 @@ dipc_status dipc_server_options_set_trusted_network(struct dipc_server_options *
  * tell without loading UCX, otherwise at the first use of ucx. UCX reports some mistakes only in
  * its log.
  *
- * `ucx.KEY`: any key of UCX's configuration without its prefix UCX_, as `ucx.TLS`. `ucx.library`:
- * the path of libucp. `ucx.error_handling`: `peer` (default, notices a dead peer) or `none`
- * (faster on some transports). `tcp.keepalive`, `ucx.keepalive`: seconds until a silent machine
- * counts as dead (default 60).
+ * `ucx.KEY`: any key of UCX's configuration without its prefix UCX_, such as `ucx.TLS`.
+ * `ucx.library`: the path of libucp. `ucx.error_handling`: `peer` (default, notices a dead peer)
+ * or `none` (faster on some transports). `tcp.keepalive`, `ucx.keepalive`: seconds until a silent
+ * machine counts as dead (default 60).
  *
  * @param options  Options to change; exclusive during the call.
  * @param name     Scheme, dot and name of the option; UTF-8.
@@ -2373,10 +2387,10 @@ dipc_status dipc_server_options_set_transport(struct dipc_server_options *option
  * tell without loading UCX, otherwise at the first use of ucx. UCX reports some mistakes only in
  * its log.
  *
- * `ucx.KEY`: any key of UCX's configuration without its prefix UCX_, as `ucx.TLS`. `ucx.library`:
- * the path of libucp. `ucx.error_handling`: `peer` (default, notices a dead peer) or `none`
- * (faster on some transports). `tcp.keepalive`, `ucx.keepalive`: seconds until a silent machine
- * counts as dead (default 60).
+ * `ucx.KEY`: any key of UCX's configuration without its prefix UCX_, such as `ucx.TLS`.
+ * `ucx.library`: the path of libucp. `ucx.error_handling`: `peer` (default, notices a dead peer)
+ * or `none` (faster on some transports). `tcp.keepalive`, `ucx.keepalive`: seconds until a silent
+ * machine counts as dead (default 60).
  *
  * @param options  Options to change; exclusive during the call.
  * @param name     Scheme, dot and name of the option; UTF-8.
@@ -2392,9 +2406,9 @@ dipc_status dipc_client_options_set_transport(struct dipc_client_options *option
 
 /**
  * Sets how long a thread of the server spins for the next request before it sleeps. A spinning
- * thread uses a whole core and answers sooner. Default: 0, at most 50 microseconds, and only while
- * spinning has lately found work. The I/O thread does not spin while the thread of a stream has a
- * connection.
+ * thread uses a whole core and answers sooner. Default: 0, which means at most 50 microseconds,
+ * and only while spinning has lately found work. The I/O thread does not spin while the thread of
+ * a stream has a connection.
  *
  * @param options  Options to change; exclusive during the call.
  * @param spin_ns  Nanoseconds.
@@ -2407,8 +2421,8 @@ dipc_status dipc_server_options_set_spin_ns(struct dipc_server_options *options,
 
 /**
  * Sets how long a thread that waits for the stream spins before it sleeps. A spinning thread uses
- * a whole core and continues sooner. Default: 0, at most 50 microseconds, and only while spinning
- * has lately found a message.
+ * a whole core and continues sooner. Default: 0, which means at most 50 microseconds, and only
+ * while spinning has lately found a message.
  *
  * @param options  Options to change; exclusive during the call.
  * @param spin_ns  Nanoseconds.
@@ -2433,16 +2447,16 @@ dipc_status dipc_get_options_set_connections(struct dipc_get_options *options,
                                              struct dipc_error **error);
 
 /**
- * dipc_client_get(), dipc_client_list() or dipc_client_describe() without a wait, for event loops.
- * On a connection that is open and that streams share, this call asks. Otherwise, and for a
- * description, one thread of the client connects, and waits for the answers of all servers,
- * however many there are: one that is silent holds up no other.
+ * dipc_client_get(), dipc_client_list() or dipc_client_describe() without waiting, for event
+ * loops. If streams share an open connection to the server, this call sends the request on it.
+ * Otherwise, and for a description, a thread of the client connects. This one thread waits for the
+ * answers of all servers, and a silent server delays no other request.
  *
  * @param client                Client.
  * @param verb                  DIPC_VERB_GET, DIPC_VERB_LIST or DIPC_VERB_DESCRIBE.
  * @param uris                  As for dipc_client_get().
  * @param n_uris                1 or 2.
- * @param descriptor            Ticket, prefix or descriptor, as the call with the wait takes it.
+ * @param descriptor            Ticket, prefix or descriptor, as for the call that waits.
  * @param descriptor_len_bytes  Length of descriptor.
  * @param options               Copied; NULL: the defaults.
  * @param cancel                Token that ends the request, and the calls of what it gives; may be
@@ -2466,9 +2480,9 @@ dipc_status dipc_client_start(const struct dipc_client *client,
                               struct dipc_error **error);
 
 /**
- * Gives a descriptor for poll(), epoll and event loops. It is readable once the answer has come,
- * and from then on. Of a request that is made again, since the server is busy or drains, it may be
- * readable before for a moment.
+ * Gives a descriptor for poll(), epoll and event loops. It becomes readable when the answer has
+ * come, and stays readable. If the request is made again, because the server is busy or drains,
+ * the descriptor may also be readable for a moment before.
  *
  * @param pending  Request.
  * @param out      Receives the descriptor. It is the request's, which closes it; it is not to be
@@ -2527,8 +2541,10 @@ dipc_status dipc_pending_try_put(const struct dipc_pending *pending,
  * request is done.
  *
  * @param pending  Request.
- * @param out      Receives the table from here, once, to be freed by dipc_put_free().
- * @param answers  Receives the table from there, once. An old value is overwritten, not released.
+ * @param out      Receives the put, which sends this side's table, once; to be freed by
+ *                 dipc_put_free().
+ * @param answers  Receives the stream of the server's table, once. An old value is overwritten,
+ *                 not released.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_NOTHING: the server has not answered yet; dipc_pending_fd() tells when.
  *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the tables were given before, or the
@@ -2540,7 +2556,8 @@ dipc_status dipc_pending_try_exchange(const struct dipc_pending *pending,
                                       struct dipc_error **error);
 
 /**
- * Frees a request; ends it if it was not answered. NULL does nothing. What it gave stays valid.
+ * Frees a request. NULL does nothing. A request that was not answered ends. Streams and other
+ * results that the request gave stay valid.
  *
  * @param pending  Request, or NULL; no call on it is running.
  */
@@ -2549,7 +2566,7 @@ void dipc_pending_free(struct dipc_pending *pending);
 /**
  * Gives a descriptor for poll(), epoll and event loops. It is readable when dipc_stream_try_next()
  * may find something: a batch, the end, a failure, a deadline that has passed, a triggered token.
- * It is readable at first, and for good behind the end.
+ * It is readable at first, and stays readable after the end.
  *
  * Call dipc_stream_try_next() until it returns DIPC_NOTHING, and only then sleep on the
  * descriptor. Many streams can stand in one epoll instance; none has a thread.
@@ -2561,7 +2578,7 @@ void dipc_pending_free(struct dipc_pending *pending);
  * @param error   May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
  *         not of dipc_client_get(). DIPC_ERR_UNSUPPORTED: the stream copies the arrays of another
- *         one. DIPC_ERR_OUT_OF_RESOURCES: no descriptors are left.
+ *         stream. DIPC_ERR_OUT_OF_RESOURCES: no descriptors are left.
  */
 dipc_status dipc_stream_fd(const struct ArrowDeviceArrayStream *stream,
                            int *out,
@@ -2576,8 +2593,8 @@ dipc_status dipc_stream_fd(const struct ArrowDeviceArrayStream *stream,
  * @param error   May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_NOTHING: nothing has come yet; dipc_stream_fd() tells when to call again.
  *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or not of
- *         dipc_client_get(). DIPC_ERR_UNSUPPORTED: the stream copies the arrays of another one.
- *         Otherwise the stream's status, as of dipc_stream_status().
+ *         dipc_client_get(). DIPC_ERR_UNSUPPORTED: the stream copies the arrays of another stream.
+ *         Otherwise the stream's status, as from dipc_stream_status().
  */
 dipc_status dipc_stream_try_next(const struct ArrowDeviceArrayStream *stream,
                                  struct ArrowDeviceArray *out,
@@ -2586,8 +2603,8 @@ dipc_status dipc_stream_try_next(const struct ArrowDeviceArrayStream *stream,
 /**
  * dipc_stream_fd() for a host stream.
  *
- * @param stream  Stream of dipc_stream_to_host() that was made of one of dipc_client_get() with
- *                arrays on the host, not released. One thread at a time uses it; none of its
+ * @param stream  Stream of dipc_stream_to_host() that was made of a stream of dipc_client_get()
+ *                with arrays on the host, not released. One thread at a time uses it; none of its
  *                callbacks may be running.
  * @param out     As for dipc_stream_fd().
  * @param error   May be NULL; on failure receives details for dipc_error_free().
@@ -2626,10 +2643,10 @@ dipc_status dipc_server_request_fd(const struct dipc_server *server,
 
 /**
  * Gives a descriptor for the event loop of a host that pushes batches: the pull form without a
- * thread for each stream. Call dipc_request_push() and dipc_request_finish() with timeout_ns 0.
- * Where one returns DIPC_ERR_TIMEOUT, the descriptor becomes readable when the call may go on: the
- * client has taken batches, has gone, or has cancelled. It is readable at first, and for good
- * behind the end.
+ * thread for each stream. Call dipc_request_push() and dipc_request_finish() with timeout_ns 0. If
+ * a call returns DIPC_ERR_TIMEOUT, the descriptor becomes readable when it is useful to call
+ * again: the client has taken batches, has gone, or has cancelled. It is readable at first, and
+ * stays readable after the end.
  *
  * @param request  Request of dipc_server_next_request().
  * @param out      Receives the descriptor. It is the request's, which closes it; it is not to be
@@ -2643,8 +2660,8 @@ dipc_status dipc_request_fd(const struct dipc_request *request,
                             struct dipc_error **error);
 
 /**
- * Sends a batch of a put of dipc_client_put_open() or dipc_client_exchange(). Waits for the batch's sync_event, and for a
- * slow server.
+ * Sends a batch, by a put of dipc_client_put_open() or dipc_client_exchange(). Waits for the
+ * batch's sync_event, and for a slow server.
  *
  * @param put                 Put; exclusive during the call.
  * @param batch               Moved on success: its release becomes NULL. It is called when the
@@ -2656,10 +2673,11 @@ dipc_status dipc_request_fd(const struct dipc_request *request,
  *                            dipc_put_fd() tells when there is room.
  * @param error               May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. Otherwise the caller still owns the batch. DIPC_ERR_NULL_ARGUMENT.
- *         DIPC_ERR_TIMEOUT: the server was too slow; call again, unless dipc_put_is_over():
- *         the options' stall timeout or deadline has passed. DIPC_ERR_INVALID_ARGUMENT: the put has a source, or is over.
- *         DIPC_ERR_INVALID_DATA: the batch is invalid. DIPC_ERR_CANCELLED. DIPC_ERR_DISCONNECTED.
- *         The status with which the server's host has failed the table.
+ *         DIPC_ERR_TIMEOUT: the server was too slow. Call again, unless dipc_put_is_over() is
+ *         true: then the options' stall timeout or deadline has passed. DIPC_ERR_INVALID_ARGUMENT:
+ *         the put has a source, or is over. DIPC_ERR_INVALID_DATA: the batch is invalid.
+ *         DIPC_ERR_CANCELLED. DIPC_ERR_DISCONNECTED. The status with which the server's host has
+ *         failed the table.
  */
 dipc_status dipc_put_push(struct dipc_put *put,
                           struct ArrowDeviceArray *batch,
@@ -2669,9 +2687,9 @@ dipc_status dipc_put_push(struct dipc_put *put,
                           struct dipc_error **error);
 
 /**
- * Waits for the next word of the server's host that a part of the table is safe
- * (dipc_request_result()). Sends the batches of a source meanwhile. Once the put is over, gives the
- * results that came before its end.
+ * Waits until the server's host reports by dipc_request_result() that a part of the table is safe.
+ * While it waits, it sends the batches of the put's source, if there is one. Once the put is over,
+ * gives the results that came before its end.
  *
  * @param put          Put; exclusive during the call.
  * @param timeout_ns   Most nanoseconds to wait; DIPC_FOREVER: no limit; 0: no wait, and
@@ -2705,18 +2723,18 @@ dipc_status dipc_put_result(const struct dipc_put *put,
                             struct dipc_error **error);
 
 /**
- * Ends the table, and waits until the server's host has taken all of it. Sends the rest of a source
- * first. dipc_put_next_result() still gives the results that nobody has asked for.
+ * Ends the table, and waits until the server's host has taken all of it. Sends the rest of a
+ * source first. dipc_put_next_result() still gives the results that nobody has asked for.
  *
  * @param put          Put; exclusive during the call.
  * @param timeout_ns   Most nanoseconds to wait; DIPC_FOREVER: no limit; 0: no wait, and
  *                     dipc_put_fd() tells when to call again.
  * @param out_batches  Receives the number of batches that the host has taken; may be NULL.
  * @param error        May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: call again, unless
- *         dipc_put_is_over(). DIPC_ERR_DISCONNECTED: the connection ended before the
- *         server's last word. Whether the host has taken the table is not known then, and the text
- *         says so. Otherwise as dipc_put_push().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: call again, unless dipc_put_is_over()
+ *         is true. DIPC_ERR_DISCONNECTED: the connection ended before the server's final answer.
+ *         It is not known then whether the host has taken the table; the text says so. Otherwise
+ *         as dipc_put_push().
  */
 dipc_status dipc_put_finish(struct dipc_put *put,
                             uint64_t timeout_ns,
@@ -2730,8 +2748,8 @@ dipc_status dipc_put_finish(struct dipc_put *put,
  * @param code   A DIPC_ERR_*; any other number becomes DIPC_ERR_PROVIDER.
  * @param text   UTF-8; copied.
  * @param error  May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK, also where the put is over. DIPC_ERR_NULL_ARGUMENT.
- *         DIPC_ERR_INVALID_ARGUMENT: text is not UTF-8.
+ * @return DIPC_OK, also if the put is over. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT:
+ *         text is not UTF-8.
  */
 dipc_status dipc_put_fail(struct dipc_put *put,
                           int32_t code,
@@ -2751,8 +2769,9 @@ dipc_status dipc_put_headers(struct dipc_put *put,
                              struct dipc_error **error);
 
 /**
- * Gives a descriptor for an event loop. It is readable at first, when a call with timeout_ns 0 that
- * returned DIPC_ERR_TIMEOUT may go on, and for good once the put is over.
+ * Gives a descriptor for an event loop. It is readable at first. After a call with timeout_ns 0
+ * has returned DIPC_ERR_TIMEOUT, it becomes readable when it is useful to call again. Once the put
+ * is over, it stays readable.
  *
  * @param put    Put; exclusive during the call.
  * @param out    Receives the descriptor. It is the put's, which closes it; it is not to be read or
@@ -2763,8 +2782,8 @@ dipc_status dipc_put_headers(struct dipc_put *put,
 dipc_status dipc_put_fd(struct dipc_put *put, int *out, struct dipc_error **error);
 
 /**
- * Frees a put. A table that is not finished fails. NULL does nothing. Batches that the server still
- * has are released when it gives them back, or when its process has ended.
+ * Frees a put. NULL does nothing. A table that is not finished fails. Batches that the server
+ * still has are released when it gives them back, or when its process has ended.
  *
  * @param put  Put, or NULL; no call on it is running.
  */
@@ -2817,7 +2836,7 @@ dipc_status dipc_client_put(const struct dipc_client *client,
  * @param options               Copied; NULL: the defaults.
  * @param cancel                As for dipc_client_put().
  * @param schema                Read, not moved.
- * @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
+ * @param device_type           Device of the batches, for example ARROW_DEVICE_CPU.
  * @param out                   Receives the put, to be freed by dipc_put_free().
  * @param error                 May be NULL; on failure receives details for dipc_error_free().
  * @return As dipc_client_put(). DIPC_ERR_UNSUPPORTED: this process cannot read the device.
@@ -2835,26 +2854,27 @@ dipc_status dipc_client_put_open(const struct dipc_client *client,
                                  struct dipc_error **error);
 
 /**
- * Exchanges tables with a server: one from here, batch by batch, and one from there, on one
- * connection at once. Waits until the server accepts. Then dipc_put_push() and dipc_put_finish()
- * send, and the stream answers receives; two threads may do so at once. Either table may end first.
- * dipc_put_finish() waits until the server's host has ended its own table and has read all of this
- * one: read answers to its end before or meanwhile.
+ * Exchanges tables with a server over one connection: sends a table batch by batch, and receives
+ * the server's table at the same time. Waits until the server accepts. Then dipc_put_push() and
+ * dipc_put_finish() send, and the stream answers receives; two threads may do so at once. Either
+ * table may end first. dipc_put_finish() waits until the server's host has ended its own table and
+ * has read all of the client's table. Read answers to its end before this call or, on another
+ * thread, during it.
  *
- * An error at either side ends both tables at both sides. So does the release of answers before its
- * end, and dipc_put_free() before dipc_put_finish().
+ * An error at either side ends both tables at both sides. So does the release of answers before
+ * its end, and dipc_put_free() before dipc_put_finish().
  *
  * @param client                Client.
  * @param uris                  One string: the server's URI.
  * @param n_uris                1.
  * @param descriptor            As for dipc_client_put().
  * @param descriptor_len_bytes  Length of descriptor.
- * @param options               Of the table from here. Copied; NULL: the defaults.
- * @param answer_options        Of the table from there: window, validation, lent limit, stall
- *                              timeout and spinning count. Copied; NULL: the defaults.
+ * @param options               Of the table that is sent. Copied; NULL: the defaults.
+ * @param answer_options        Of the server's table. Only window, validation, lent limit, stall
+ *                              timeout and spinning have an effect. Copied; NULL: the defaults.
  * @param cancel                As for dipc_client_put().
- * @param schema                Of the table from here. Read, not moved.
- * @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
+ * @param schema                Of the table that is sent. Read, not moved.
+ * @param device_type           Device of the batches, for example ARROW_DEVICE_CPU.
  * @param out                   Receives the put, to be freed by dipc_put_free().
  * @param answers               Receives the stream of the server's table, on the host. Its
  *                              get_schema waits for the server's schema. An old value is
@@ -2886,9 +2906,9 @@ dipc_status dipc_client_exchange(const struct dipc_client *client,
 dipc_status dipc_put_options_new(struct dipc_put_options **out, struct dipc_error **error);
 
 /**
- * Sets how long the server may take from the connection to its first answer. Default: 10 s.
- * It ends the wait for a server that is silent, not the wait for a host that decides: that ends by
- * the stall time-out and the deadline.
+ * Sets how long the server may take from the connection to its first answer. Default: 10 s. A
+ * silent server fails the put after this time. The limit does not apply while the server's host
+ * decides whether to take the table: only the stall timeout and the deadline end that wait.
  *
  * @param options  Options to change; exclusive during the call.
  * @param connect_timeout_ns  Nanoseconds.
@@ -2900,8 +2920,8 @@ dipc_status dipc_put_options_set_connect_timeout_ns(struct dipc_put_options *opt
                                                     struct dipc_error **error);
 
 /**
- * Sets how long the server may take nothing and say nothing while the client waits for it; then
- * the stream fails with DIPC_ERR_TIMEOUT. Default: DIPC_FOREVER.
+ * Sets how long the server may neither take data nor send anything while the client waits for it.
+ * After that the stream fails with DIPC_ERR_TIMEOUT. Default: DIPC_FOREVER.
  *
  * @param options  Options to change; exclusive during the call.
  * @param stall_timeout_ns  Nanoseconds, or DIPC_FOREVER.
@@ -2913,7 +2933,7 @@ dipc_status dipc_put_options_set_stall_timeout_ns(struct dipc_put_options *optio
                                                   struct dipc_error **error);
 
 /**
- * Sets how long the whole stream may take, from the request on; then it fails with
+ * Sets how long the whole stream may take, from the request on. After that it fails with
  * DIPC_ERR_TIMEOUT. The server's host sees the time that is left. Default: DIPC_FOREVER.
  *
  * @param options  Options to change; exclusive during the call.
@@ -2926,7 +2946,7 @@ dipc_status dipc_put_options_set_deadline_ns(struct dipc_put_options *options,
                                              struct dipc_error **error);
 
 /**
- * Sets headers for the server's host, in place of those set before. Default: none.
+ * Sets headers for the server's host, and replaces headers set before. Default: none.
  *
  * @param options  Options to change; exclusive during the call.
  * @param headers  Copied. At most 64 KiB in all, 5 bytes for each pair included.
@@ -2939,7 +2959,7 @@ dipc_status dipc_put_options_set_headers(struct dipc_put_options *options,
                                          struct dipc_error **error);
 
 /**
- * Sends the header `authorization` also where others may read the connection, as
+ * Sends the header `authorization` also where others may read the connection, like
  * dipc_get_options_set_send_secrets(). Default: false.
  *
  * @param options  Options to change; exclusive during the call.
@@ -2952,8 +2972,9 @@ dipc_status dipc_put_options_set_send_secrets(struct dipc_put_options *options,
                                               struct dipc_error **error);
 
 /**
- * Has each message checked by a checksum, as dipc_get_options_set_checksums(). For an exchange
- * these options decide for both directions. Default: false.
+ * Makes each message carry a checksum that the receiver checks, like
+ * dipc_get_options_set_checksums(). In an exchange this option applies to both directions.
+ * Default: false.
  *
  * @param options    Options to change; exclusive during the call.
  * @param checksums  Whether to check.
@@ -2965,7 +2986,7 @@ dipc_status dipc_put_options_set_checksums(struct dipc_put_options *options,
                                            struct dipc_error **error);
 
 /**
- * Sets how bodies travel, as dipc_server_options_set_body(). Default: DIPC_BODY_AUTO.
+ * Sets how bodies travel, like dipc_server_options_set_body(). Default: DIPC_BODY_AUTO.
  *
  * @param options  Options to change; exclusive during the call.
  * @param policy  DIPC_BODY_AUTO, DIPC_BODY_PACKED or DIPC_BODY_LENT.
@@ -2990,7 +3011,7 @@ dipc_status dipc_put_options_set_compression(struct dipc_put_options *options,
                                              struct dipc_error **error);
 
 /**
- * Sets how many connections carry the stream, as dipc_get_options_set_connections(). Default: 1.
+ * Sets how many connections carry the stream, like dipc_get_options_set_connections(). Default: 1.
  *
  * @param options  Options to change; exclusive during the call.
  * @param connections  1 to 16.
@@ -3009,8 +3030,8 @@ dipc_status dipc_put_options_set_connections(struct dipc_put_options *options,
 void dipc_put_options_free(struct dipc_put_options *options);
 
 /**
- * dipc_client_put_open() without a wait, for event loops. Threads of the client connect and wait for
- * the server, as for dipc_client_start(). dipc_pending_try_put() gives the put.
+ * dipc_client_put_open() without waiting, for event loops. Threads of the client connect and wait
+ * for the server, as for dipc_client_start(). dipc_pending_try_put() gives the put.
  *
  * @param client                Client.
  * @param uris                  One string: the server's URI.
@@ -3020,13 +3041,13 @@ void dipc_put_options_free(struct dipc_put_options *options);
  * @param options               Copied; NULL: the defaults.
  * @param cancel                As for dipc_client_start().
  * @param schema                Read, not moved.
- * @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
+ * @param device_type           Device of the batches, for example ARROW_DEVICE_CPU.
  * @param out                   Receives the request, to be freed by dipc_pending_free().
  * @param error                 May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK: the request gets every later failure. DIPC_ERR_NULL_ARGUMENT.
  *         DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is released.
- *         DIPC_ERR_INVALID_DATA: it is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot
- *         express it, or the URI is of a server that takes no tables.
+ *         DIPC_ERR_INVALID_DATA: schema is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot
+ *         express schema, or the URI is that of a server that takes no tables.
  *         DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are left.
  */
 dipc_status dipc_client_start_put(const struct dipc_client *client,
@@ -3042,26 +3063,26 @@ dipc_status dipc_client_start_put(const struct dipc_client *client,
                                   struct dipc_error **error);
 
 /**
- * dipc_client_exchange() without a wait, for event loops. Threads of the client connect and wait for
- * the server, as for dipc_client_start(). dipc_pending_try_exchange() gives the two tables.
+ * dipc_client_exchange() without waiting, for event loops. Threads of the client connect and wait
+ * for the server, as for dipc_client_start(). dipc_pending_try_exchange() gives the two tables.
  *
  * @param client                Client.
  * @param uris                  One string: the server's URI.
  * @param n_uris                1.
  * @param descriptor            As for dipc_client_put().
  * @param descriptor_len_bytes  Length of descriptor.
- * @param options               Of the table from here. Copied; NULL: the defaults.
- * @param answer_options        Of the table from there, as for dipc_client_exchange(). Copied;
- *                              NULL: the defaults.
+ * @param options               Of the table that is sent. Copied; NULL: the defaults.
+ * @param answer_options        Of the server's table, as for dipc_client_exchange(). Copied; NULL:
+ *                              the defaults.
  * @param cancel                As for dipc_client_start().
- * @param schema                Of the table from here. Read, not moved.
- * @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
+ * @param schema                Of the table that is sent. Read, not moved.
+ * @param device_type           Device of the batches, for example ARROW_DEVICE_CPU.
  * @param out                   Receives the request, to be freed by dipc_pending_free().
  * @param error                 May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK: the request gets every later failure. DIPC_ERR_NULL_ARGUMENT.
  *         DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is released.
- *         DIPC_ERR_INVALID_DATA: it is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot
- *         express it, or the URI is of a server that takes no tables.
+ *         DIPC_ERR_INVALID_DATA: schema is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot
+ *         express schema, or the URI is that of a server that takes no tables.
  *         DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are left.
  */
 dipc_status dipc_client_start_exchange(const struct dipc_client *client,
@@ -3078,8 +3099,8 @@ dipc_status dipc_client_start_exchange(const struct dipc_client *client,
                                        struct dipc_error **error);
 
 /**
- * Tells whether the put is over: finished, failed, cancelled or too late. Then a DIPC_ERR_TIMEOUT is
- * the end of the put, and not the end of a call's own time.
+ * Tells whether the put is over: finished, failed, cancelled or too late. If it is,
+ * DIPC_ERR_TIMEOUT means that the put has failed, and another call does not help.
  *
  * @param put  Put, or NULL.
  * @return true if it is; true for NULL and in the child of a fork.
@@ -3136,7 +3157,7 @@ dipc_status dipc_request_peer(const struct dipc_request *request,
                               struct dipc_error **error);
 
 /**
- * Tells whether the client has gone or has cancelled. More batches are useless then.
+ * Tells whether the client has gone or has cancelled. Further batches are then not sent.
  *
  * @param request  Request, or NULL.
  * @return true if it has; true for NULL and in the child of a fork.
@@ -3145,7 +3166,7 @@ bool dipc_request_is_cancelled(const struct dipc_request *request);
 
 /**
  * Gives a descriptor that becomes readable (POLLIN) when dipc_request_is_cancelled() becomes true.
- * A provider that waits can poll() it beside its other descriptors.
+ * A provider that waits can poll() it together with its other descriptors.
  *
  * Each call gives the same descriptor. Do not close, read or write it. It is valid until the
  * request is freed or, for a provider, until its stream is released. Use dup() to keep it longer.
@@ -3160,16 +3181,16 @@ dipc_status dipc_request_cancel_fd(const struct dipc_request *request,
                                    struct dipc_error **error);
 
 /**
- * Pull form: sends the schema, before the first batch: that of the whole table, unless the host
- * has called dipc_request_take_selection().
+ * Pull form: sends the schema. Call it before the first batch, with the schema of the whole table,
+ * unless the host has called dipc_request_take_selection().
  *
  * @param request      Request.
  * @param schema       Read, not moved.
- * @param device_type  Device of the batches, as ARROW_DEVICE_CPU.
+ * @param device_type  Device of the batches, for example ARROW_DEVICE_CPU.
  * @param error        May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: called twice, a provider's
  *         request, or the client has selected columns that the schema does not have; then the
- *         client has been told. DIPC_ERR_INVALID_DATA: the schema is invalid.
+ *         client has got the error. DIPC_ERR_INVALID_DATA: the schema is invalid.
  *         DIPC_ERR_UNSUPPORTED: this process cannot read the device. DIPC_ERR_CANCELLED,
  *         DIPC_ERR_DISCONNECTED: the client is gone.
  */
@@ -3179,8 +3200,8 @@ dipc_status dipc_request_start(const struct dipc_request *request,
                                struct dipc_error **error);
 
 /**
- * Pull form: sends a batch, or what the client has selected of it. Waits for the batch's
- * sync_event, and for a slow client. Of a batch without wanted rows nothing is sent.
+ * Pull form: sends a batch, or the part of it that the client has selected. Waits for the batch's
+ * sync_event, and for a slow client. If the client wants no rows of the batch, nothing is sent.
  *
  * @param request             Request.
  * @param batch               Moved on success: its release becomes NULL. After the client has
@@ -3227,7 +3248,7 @@ dipc_status dipc_request_finish(const struct dipc_request *request,
  * becomes DIPC_ERR_PERMISSION.
  *
  * Provider: return non-zero afterwards, or an errno from the stream. The client gets the reason
- * given here, also where the provider then returns 0 and the stream ends well.
+ * given here, even if the provider then returns 0 and the stream ends well.
  *
  * @param request  Request.
  * @param code     A DIPC_ERR_*, which the client also gets. Any other number becomes
@@ -3263,8 +3284,8 @@ int32_t dipc_request_verb(const struct dipc_request *request);
  * How long the client still waits for the end of the stream.
  *
  * @param request  Request, or NULL.
- * @return Nanoseconds; DIPC_FOREVER where the client has set no deadline; 0 once it has passed,
- *         for NULL and in the child of a fork.
+ * @return Nanoseconds; DIPC_FOREVER if the client has set no deadline; 0 once it has passed, for
+ *         NULL and in the child of a fork.
  */
 uint64_t dipc_request_time_left_ns(const struct dipc_request *request);
 
@@ -3282,8 +3303,8 @@ dipc_status dipc_request_headers(const struct dipc_request *request,
 
 /**
  * Adds headers to the answer of a request. The client gets them with the schema; headers that are
- * added later go with a failure of the stream. A client that does not know headers gets none, nor
- * does a client whose request fails before the schema: it has no stream.
+ * added later go with a failure of the stream. A client gets none of them if it does not know
+ * headers, or if its request fails before the schema, because then it has no stream.
  *
  * @param request  Request.
  * @param headers  Copied. One answer has at most 32 KiB, 5 bytes for each pair included.
@@ -3296,9 +3317,10 @@ dipc_status dipc_request_add_headers(const struct dipc_request *request,
                                      struct dipc_error **error);
 
 /**
- * Sets how long the whole stream may take, from the request on; then it fails with
+ * Sets how long the whole stream may take, from the request on. After that it fails with
  * DIPC_ERR_TIMEOUT. The server's host sees the time that is left (dipc_request_time_left_ns()).
- * Until then a busy server is asked again. Default DIPC_FOREVER: it asks once.
+ * Until the deadline the client asks a busy server again. Default: DIPC_FOREVER; then it asks a
+ * busy server only once.
  *
  * @param options      Options to change; exclusive during the call.
  * @param deadline_ns  Nanoseconds, or DIPC_FOREVER. 0: the deadline has passed when the stream
@@ -3325,12 +3347,13 @@ dipc_status dipc_get_options_set_send_secrets(struct dipc_get_options *options,
                                               struct dipc_error **error);
 
 /**
- * Has each message checked by a checksum (CRC-32C) where a network could change it unseen: over
- * tcp and ucx. Over shm, where nothing leaves the machine, and over tls, which has its own checks,
- * nothing changes. A stream whose bytes were changed fails: with DIPC_ERR_PROTOCOL where this side
- * sees the change, with DIPC_ERR_DISCONNECTED where the server does, whose log has the reason.
- * Bodies travel as bytes from and to host memory then, also over ucx. Default: false. A server
- * without libdipc's extension is refused with DIPC_ERR_UNSUPPORTED.
+ * Makes each message carry a checksum (CRC-32C) that the receiver checks, over the transports
+ * where a network could change a message unseen: tcp and ucx. The option has no effect over shm,
+ * where nothing leaves the machine, and over tls, which has its own checks. A stream whose bytes
+ * were changed fails: with DIPC_ERR_PROTOCOL if this side sees the change, and with
+ * DIPC_ERR_DISCONNECTED if the server sees it; the reason is then in the server's log. With
+ * checksums, bodies travel as bytes from and to host memory, also over ucx. Default: false. A
+ * server without libdipc's extension is refused with DIPC_ERR_UNSUPPORTED.
  *
  * @param options    Options to change; exclusive during the call.
  * @param checksums  Whether to check.
@@ -3342,8 +3365,8 @@ dipc_status dipc_get_options_set_checksums(struct dipc_get_options *options,
                                            struct dipc_error **error);
 
 /**
- * Lets dipc_client_get_parts() follow a description of another server's to ucx addresses. Peers of
- * ucx can read and write this process's memory. Default false.
+ * Lets dipc_client_get_parts() connect to ucx addresses of other servers that a description names.
+ * Peers of ucx can read and write this process's memory. Default false.
  *
  * @param options          Options to change; exclusive during the call.
  * @param trusted_network  Whether every process that such a description can name is trusted.
@@ -3355,8 +3378,8 @@ dipc_status dipc_get_options_set_trusted_network(struct dipc_get_options *option
                                                  struct dipc_error **error);
 
 /**
- * Sets headers for the server's host, in place of those set before. Default none. A server that
- * does not know headers refuses the request with DIPC_ERR_UNSUPPORTED.
+ * Sets headers for the server's host, and replaces headers set before. Default: none. A server
+ * that does not know headers refuses the request with DIPC_ERR_UNSUPPORTED.
  *
  * @param options  Options to change; exclusive during the call.
  * @param headers  Copied. At most 64 KiB in all, 5 bytes for each pair included.
@@ -3372,7 +3395,7 @@ dipc_status dipc_get_options_set_headers(struct dipc_get_options *options,
  *
  * @param request  Request, or NULL.
  * @param which    DIPC_PEER_*.
- * @return The number; -1 over a network, which does not tell, for an unknown number, for NULL and
+ * @return The number; -1 for a client that came over a network, for an unknown which, for NULL and
  *         in the child of a fork.
  */
 int64_t dipc_request_peer_id(const struct dipc_request *request, int32_t which);
@@ -3395,7 +3418,7 @@ dipc_status dipc_request_peer_transport(const struct dipc_request *request,
                                         struct dipc_error **error);
 
 /**
- * The client's address: "10.0.0.7:40112". A port says nothing of the user behind it.
+ * The client's address: "10.0.0.7:40112". The port does not show which user the client belongs to.
  *
  * @param request        Request.
  * @param buffer         Receives the text and a NUL; NULL asks for the length only.
@@ -3412,8 +3435,8 @@ dipc_status dipc_request_peer_address(const struct dipc_request *request,
                                       struct dipc_error **error);
 
 /**
- * Gives the schema of the table that the client sends, for a host that accepts or refuses the
- * table with it. Waits for the schema, which follows the request at once.
+ * Gives the schema of the table that the client sends, so that the host can decide whether to
+ * accept the table. Waits for the schema, which the client sends right after the request.
  *
  * @param request  Request with DIPC_VERB_PUT or DIPC_VERB_EXCHANGE.
  * @param out      Receives the schema, to be released. An old value is overwritten.
@@ -3430,11 +3453,11 @@ dipc_status dipc_request_source_schema(const struct dipc_request *request,
  * Accepts the table that the client sends, and gives it as a stream: from now on the client sends
  * batches, as fast as the host reads. The arrays outlive the request and the client.
  *
- * The host reads the stream to its end, then answers: a provider returns 0 and leaves its `out`
- * alone, or for DIPC_VERB_EXCHANGE ends the stream that it gave; in the pull form
- * dipc_request_finish(). Anything else fails the table for the client: an
- * error, or an answer before the end of the stream. A table that its client leaves or fails ends
- * with an error of the stream, never with its end.
+ * The host reads the stream to its end, then answers. For DIPC_VERB_PUT a provider returns 0 and
+ * leaves its `out` alone; for DIPC_VERB_EXCHANGE it ends the stream that it gave; a host of the
+ * pull form calls dipc_request_finish(). Anything else, such as an error or an answer before the
+ * end of the stream, fails the table for the client. If the client goes or fails the table, the
+ * stream ends with an error, never as if it were complete.
  *
  * dipc_stream_status(), dipc_stream_stat(), dipc_stream_metadata(), dipc_stream_fd() and
  * dipc_stream_try_next() work with the stream.
@@ -3468,7 +3491,7 @@ dipc_status dipc_request_result(const struct dipc_request *request,
                                 struct dipc_error **error);
 
 /**
- * Asks for some columns of a table alone. The stream's schema has them in the order of the names.
+ * Asks for only some columns of a table. The stream's schema has them in the order of the names.
  * Buffers of other columns are not sent; nothing is copied for that. Default: all columns.
  *
  * The get itself fails with DIPC_ERR_INVALID_ARGUMENT if the table does not have a column, or has
@@ -3489,9 +3512,9 @@ dipc_status dipc_get_options_set_columns(struct dipc_get_options *options,
                                          struct dipc_error **error);
 
 /**
- * Asks for a range of rows of a table alone. Batches outside the range are not sent, and the
- * server ends the stream behind the last row. Default: all rows. A table that ends earlier has
- * fewer.
+ * Asks for only a range of rows of a table. Batches outside the range are not sent, and the server
+ * ends the stream after the last row. Default: all rows. If the table ends earlier, the stream has
+ * fewer rows.
  *
  * dipc_client_get_parts() refuses a range, because it counts the rows of one part.
  *
@@ -3507,14 +3530,14 @@ dipc_status dipc_get_options_set_range(struct dipc_get_options *options,
                                        struct dipc_error **error);
 
 /**
- * Asks for the rows alone that pass a filter, which the server evaluates: other rows are not sent.
+ * Asks for only the rows that pass a filter, which the server evaluates: other rows are not sent.
  * A range counts the rows that pass, and the filter may read columns that are not asked for.
  * Default: all rows.
  *
- * The get itself fails with DIPC_ERR_INVALID_ARGUMENT if the table does not have a column, or a row
- * has no result (a division by zero); with DIPC_ERR_UNSUPPORTED, and the name, for a function or a
- * type that filters do not support, for a table in a GPU's memory, and if the server knows no
- * filters.
+ * The get itself fails with DIPC_ERR_INVALID_ARGUMENT if the table does not have a column, or a
+ * row has no result (a division by zero); with DIPC_ERR_UNSUPPORTED if filters do not support a
+ * function or a type (the text has its name), if the table is in a GPU's memory, and if the server
+ * knows no filters.
  *
  * @param options  Options to change; exclusive during the call.
  * @param message  A substrait.ExtendedExpression with one expression, which gives booleans, as
@@ -3530,7 +3553,7 @@ dipc_status dipc_get_options_set_filter(struct dipc_get_options *options,
                                         struct dipc_error **error);
 
 /**
- * Says whether the client of a request wants some columns alone (dipc_get_options_set_columns()).
+ * Says whether the client of a request wants only some columns (dipc_get_options_set_columns()).
  * The host gives all columns, and the library sends those that are wanted, unless the host calls
  * dipc_request_take_selection().
  *
@@ -3544,7 +3567,8 @@ bool dipc_request_selects_columns(const struct dipc_request *request);
  * Counts the columns that the client of a request has named.
  *
  * @param request  Request, or NULL.
- * @return The number. 0 also where dipc_request_selects_columns() says false: all are wanted.
+ * @return The number. 0 also if dipc_request_selects_columns() is false: then the client wants all
+ *         columns.
  */
 size_t dipc_request_column_count(const struct dipc_request *request);
 
@@ -3584,12 +3608,12 @@ uint64_t dipc_request_first_row(const struct dipc_request *request);
 uint64_t dipc_request_rows(const struct dipc_request *request);
 
 /**
- * Gives the filter that the rows must pass which the client of a request wants
- * (dipc_get_options_set_filter()).
+ * Gives the filter of a request's client (dipc_get_options_set_filter()): the client wants only
+ * the rows that pass it.
  *
  * @param request        Request.
- * @param buffer         Receives the bytes of a substrait.ExtendedExpression, which are not checked
- *                       yet; NULL asks for the length only.
+ * @param buffer         Receives the bytes of a substrait.ExtendedExpression. The library has not
+ *                       checked them. NULL asks for the length only.
  * @param size_bytes     Size of buffer.
  * @param out_len_bytes  Receives the length; 0: all rows pass.
  * @param error          May be NULL; on failure receives details for dipc_error_free().
@@ -3603,23 +3627,23 @@ dipc_status dipc_request_filter(const struct dipc_request *request,
                                 struct dipc_error **error);
 
 /**
- * Takes it upon the host to select: the stream that it gives for the request has the wanted
- * columns, in their order, and the wanted rows alone. For a host that reads less then, as from a
- * file. A host that does not call this gives the whole table, and the library selects of it
- * without a copy.
+ * Declares that the host selects itself: the stream that it gives for the request has only the
+ * wanted columns, in their order, and only the wanted rows. This is for hosts that can then read
+ * less, for example from a file. If a host does not call this, it gives the whole table, and the
+ * library selects from it without a copy.
  *
  * @param request  Request, before its stream begins: before dipc_request_start(), or before a
  *                 provider's stream gives its schema.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK, also where nothing is selected. DIPC_ERR_NULL_ARGUMENT.
+ * @return DIPC_OK, also if the client selects nothing. DIPC_ERR_NULL_ARGUMENT.
  *         DIPC_ERR_INVALID_ARGUMENT: the stream has begun.
  */
 dipc_status dipc_request_take_selection(const struct dipc_request *request,
                                         struct dipc_error **error);
 
 /**
- * Says whether the client of a request in the pull form has all rows of its range. Batches that
- * are pushed later are released, and the host may call dipc_request_finish().
+ * Says whether all rows that the client of a request has asked for were pushed, in the pull form.
+ * Batches that are pushed later are released, and the host may call dipc_request_finish().
  *
  * @param request  Request, or NULL.
  * @return true if so. false for a client that has not limited the rows, for a provider's request,
@@ -3690,7 +3714,7 @@ dipc_status dipc_server_location(const struct dipc_server *server,
 /**
  * Pull form: waits for the next request for a ticket of dipc_server_serve_pull(), or for a ticket
  * that dipc_server_set_handler_pull() serves; with dipc_server_options_set_authorizer_pull() also
- * for a request that is to be decided.
+ * for a request that waits for the host's decision.
  *
  * @param server      Server.
  * @param timeout_ns  Most nanoseconds to wait; 0: do not wait; DIPC_FOREVER: no limit.
@@ -3766,14 +3790,15 @@ dipc_status dipc_server_stop(const struct dipc_server *server,
 void dipc_server_free(struct dipc_server *server);
 
 /**
- * Sets what decides about each request. Default: whoever can connect may do everything.
+ * Sets the function that decides about each request. Default: whoever can connect may do
+ * everything.
  *
  * @param options     Options to change; exclusive during the call.
  * @param authorizer  Called for each request, as dipc_authorizer says. NULL: the default.
  * @param userdata    Given to authorizer and finalizer; may be NULL.
  * @param finalizer   Called once, when the options and every server made with them have been
  *                    freed, or the options have another authorizer, and the last call has
- *                    returned; may be NULL. Not used where authorizer is NULL.
+ *                    returned; may be NULL. Not used if authorizer is NULL.
  * @param error       May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK: the library calls the finalizer. Otherwise it does not.
  *         DIPC_ERR_NULL_ARGUMENT.
@@ -3788,12 +3813,12 @@ dipc_status dipc_server_options_set_authorizer(struct dipc_server_options *optio
  * Pull form: dipc_server_next_request() gives each request twice, first for the decision about it,
  * as dipc_authorizer says. dipc_request_is_undecided() tells the two apart. The host answers by
  * dipc_request_allow(), or refuses by dipc_request_fail(), and frees the request; freeing alone
- * refuses it. For hosts that a library cannot call. Default: false. Not used where the options
- * have an authorizer.
+ * refuses it. This is for hosts whose functions a library cannot call. Default: false. No effect
+ * if the options have an authorizer.
  *
  * @param options  Options to change; exclusive during the call.
- * @param pulled   Whether the host decides in the pull form. It must then take requests, also
- *                 where no ticket is served in the pull form: clients wait for the decision.
+ * @param pulled   Whether the host decides in the pull form. It must then take requests even if no
+ *                 ticket is served in the pull form, because clients wait for the decision.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
  */
@@ -3805,14 +3830,15 @@ dipc_status dipc_server_options_set_authorizer_pull(struct dipc_server_options *
  * Pull form: tells whether a request waits for the host's decision.
  *
  * @param request  Request, or NULL.
- * @return true until dipc_request_allow() or dipc_request_fail(), where
+ * @return true until dipc_request_allow() or dipc_request_fail(), if
  *         dipc_server_options_set_authorizer_pull() asks for decisions; false for any other
  *         request and for NULL.
  */
 bool dipc_request_is_undecided(const struct dipc_request *request);
 
 /**
- * Pull form: allows what a client asks for. dipc_request_set_principal() comes before.
+ * Pull form: allows what a client asks for. Call dipc_request_set_principal() before this, if at
+ * all.
  *
  * @param request  Request for which dipc_request_is_undecided() is true; still to be freed.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
@@ -3841,7 +3867,7 @@ dipc_status dipc_request_set_principal(struct dipc_request *request,
  * @param size_bytes     Size of buffer.
  * @param out_len_bytes  Receives the length of the name, without the NUL.
  * @param error          May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: it has given none.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: the authorizer has given no name.
  *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
  */
 dipc_status dipc_request_principal(const struct dipc_request *request,
@@ -3855,8 +3881,8 @@ dipc_status dipc_request_principal(const struct dipc_request *request,
  * The server goes on listening, so that clients hear the refusal, and dipc_server_stop() ends what
  * is left. May be called again, to name other servers.
  *
- * Clients of libdipc ask the named servers next, by the rules of docs/operation.md. Whoever can
- * connect is told the URIs.
+ * Clients of libdipc ask the named servers next, by the rules of docs/operation.md. Every client
+ * that can connect learns the URIs.
  *
  * @param server  Server.
  * @param uris    n_uris strings: URIs of servers that have the same tickets, best first; may be
@@ -3881,17 +3907,17 @@ dipc_status dipc_server_drain(const struct dipc_server *server,
 bool dipc_server_is_ready(const struct dipc_server *server);
 
 /**
- * Sets the provider of every ticket that is not served by itself: queries, commands, keys of
- * partitions. dipc_request_ticket() says what the client wants, and dipc_request_verb() what it
- * wants with it: the table, a description of it, or a list of the tickets that begin so. A handler
- * that does not know a verb fails the request with DIPC_ERR_UNSUPPORTED. A handler set before is
- * replaced; its streams go on.
+ * Sets the provider for every ticket that the server does not have, such as queries, commands, or
+ * keys of partitions. dipc_request_ticket() says what the client wants, and dipc_request_verb()
+ * what it wants with it: the table, a description of it, or a list of the tickets that begin with
+ * it. A handler that does not know a verb fails the request with DIPC_ERR_UNSUPPORTED. A handler
+ * set before is replaced; its streams go on.
  *
  * @param server     Server.
  * @param provider   Called once for each stream, as dipc_provider says. NULL: no handler.
  * @param userdata   Given to provider and finalizer; may be NULL.
  * @param finalizer  Called once, when the handler was replaced or the server freed, and the last
- *                   call has returned; may be NULL. Not used where provider is NULL.
+ *                   call has returned; may be NULL. Not used if provider is NULL.
  * @param flags      0, or DIPC_PROVIDER_DETERMINISTIC.
  * @param error      May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK: the library calls the finalizer. Otherwise it does not.
@@ -3905,8 +3931,8 @@ dipc_status dipc_server_set_handler(const struct dipc_server *server,
                                     struct dipc_error **error);
 
 /**
- * Serves every ticket that is not served by itself in the pull form: their requests come out of
- * dipc_server_next_request(). A handler set before is replaced.
+ * Serves, in the pull form, every ticket that the server does not have: dipc_server_next_request()
+ * gives their requests. A handler set before is replaced.
  *
  * @param server  Server.
  * @param error   May be NULL; on failure receives details for dipc_error_free().
@@ -3917,9 +3943,9 @@ dipc_status dipc_server_set_handler_pull(const struct dipc_server *server,
 
 /**
  * Sets how many connections the server keeps. Further clients get DIPC_ERR_BUSY. Up to 64 places
- * are only for processes of the server's own user, by shm. Default: as many as take half of the
- * files that the process may open (RLIMIT_NOFILE): one over shm takes two, one over tcp one for each
- * socket.
+ * are only for processes of the server's own user, by shm. Default: as many as need half of the
+ * files that the process may open (RLIMIT_NOFILE). A connection over shm needs two files, and one
+ * over tcp needs one for each of its sockets.
  *
  * @param options          Options to change; exclusive during the call.
  * @param max_connections  Connections; at least 1.
@@ -3957,9 +3983,9 @@ dipc_status dipc_server_options_set_max_streams_per_peer(struct dipc_server_opti
                                                          struct dipc_error **error);
 
 /**
- * Sets how many streams one connection may carry at once, of clients that have many on one. A
- * client with more opens another connection. Default: max_streams. With 1, each stream has a
- * connection.
+ * Sets how many streams one connection may carry at once, if the client can have many streams on
+ * one connection. A client with more streams opens another connection. Default: max_streams. With
+ * 1, each stream has its own connection.
  *
  * @param options      Options to change; exclusive during the call.
  * @param max_streams  Streams; at least 1.
@@ -3971,10 +3997,10 @@ dipc_status dipc_server_options_set_max_streams_per_connection(struct dipc_serve
                                                                struct dipc_error **error);
 
 /**
- * Sets how long a stream may wait for its client while other clients find no place for theirs: for
- * the client to take batches, or to send the next batch of a put that the host waits for. Then the
- * stream fails with DIPC_ERR_TIMEOUT, and its connection ends. While there are places for all, a
- * client may take as long as it likes. Default: 30 s.
+ * Sets how long a stream may wait for its client while other clients find no place for their
+ * streams. A stream waits for its client to take batches, or to send the next batch of a put.
+ * After this time the stream fails with DIPC_ERR_TIMEOUT, and its connection ends. While there are
+ * places for all, a client may take as long as it likes. Default: 30 s.
  *
  * @param options     Options to change; exclusive during the call.
  * @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.
@@ -3986,9 +4012,9 @@ dipc_status dipc_server_options_set_credit_timeout_ns(struct dipc_server_options
                                                       struct dipc_error **error);
 
 /**
- * Sets how much memory requests of more than 64 KiB may take together before they have come whole.
- * A client whose request does not fit is disconnected. Another user has half of it at most.
- * Default: 64 MiB.
+ * Sets how much memory all requests of more than 64 KiB together may take before they have arrived
+ * completely. A client whose request does not fit is disconnected. Another user may take half of
+ * it at most. Default: 64 MiB.
  *
  * @param options    Options to change; exclusive during the call.
  * @param max_bytes  Bytes; 0: no request may have more than 64 KiB.
@@ -4001,7 +4027,7 @@ dipc_status dipc_server_options_set_max_request_bytes(struct dipc_server_options
 
 /**
  * Sets how long a client may take for the handshake of TLS, and until all sockets of one
- * connection have come; then they are closed. Default: 10 s.
+ * connection have come. After that the sockets are closed. Default: 10 s.
  *
  * @param options     Options to change; exclusive during the call.
  * @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.
@@ -4013,8 +4039,8 @@ dipc_status dipc_server_options_set_handshake_timeout_ns(struct dipc_server_opti
                                                          struct dipc_error **error);
 
 /**
- * Sets how long a client may take from its connection to the end of its first request; then the
- * connection is closed. Default: 30 s.
+ * Sets how long a client may take from its connection to the end of its first request. After that
+ * the connection is closed. Default: 30 s.
  *
  * @param options     Options to change; exclusive during the call.
  * @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.
@@ -4026,9 +4052,10 @@ dipc_status dipc_server_options_set_request_timeout_ns(struct dipc_server_option
                                                        struct dipc_error **error);
 
 /**
- * Sets how long a connection is kept over which the client asks for nothing, up to twice this
- * time. A connection with memory that either side lends stays, and one over which a table was sent
- * to the server. A client of libdipc connects again when it needs to. Default: 10 min.
+ * Sets how long the server keeps a connection over which the client asks for nothing; it may take
+ * twice this time. The server does not close a connection while either side lends memory over it,
+ * nor one over which a table was sent to the server. A client of libdipc connects again when it
+ * needs to. Default: 10 min.
  *
  * @param options     Options to change; exclusive during the call.
  * @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.
@@ -4040,15 +4067,15 @@ dipc_status dipc_server_options_set_idle_timeout_ns(struct dipc_server_options *
                                                     struct dipc_error **error);
 
 /**
- * Listens by a socket that listens already, as a service manager hands over (LISTEN_FDS), and
- * gives the URI for clients. The socket's address decides the URI. Whoever else has the socket can
- * go on with it: the server neither shuts it down nor removes its file.
+ * Listens on a socket that listens already, such as one from a service manager (LISTEN_FDS), and
+ * gives the URI for clients. The socket's address decides the URI. Other processes that have the
+ * socket can go on using it: the server neither shuts it down nor removes its file.
  *
  * @param server         Server.
  * @param scheme         "shm": fd is a Unix stream socket, at a path or an abstract name. "tcp",
  *                       "tls": fd is a TCP socket.
- * @param fd             Descriptor. The server closes it if the call succeeds. The socket no
- *                       longer waits (O_NONBLOCK), also for others that have it.
+ * @param fd             Descriptor. The server closes it if the call succeeds. The call makes the
+ *                       socket non-blocking (O_NONBLOCK), also for other processes that have it.
  * @param buffer         Receives the URI for clients and a NUL; NULL if it is not wanted.
  * @param size_bytes     Size of buffer: at least DIPC_URI_BYTES, or 0 with a NULL buffer.
  * @param out_len_bytes  Receives the length of the URI, without the NUL.
@@ -4077,11 +4104,12 @@ dipc_status dipc_server_listen_fd(const struct dipc_server *server,
 dipc_status dipc_server_options_new(struct dipc_server_options **out, struct dipc_error **error);
 
 /**
- * Sets how many streams are served at once. Further requests are refused with DIPC_ERR_BUSY; one
- * with a deadline is asked again until then, and so waits for a place. Each
- * stream of a provider uses one thread. A stream whose client has gone does not count, even if its
- * provider has not returned; dipc_server_options_set_max_providers() limits those. An eighth of
- * the streams, 64 at most, is only for processes of the server's own user, by shm. Default: 64.
+ * Sets how many streams are served at once. Further requests are refused with DIPC_ERR_BUSY. A
+ * client whose request has a deadline asks again until the deadline, and so waits for a place.
+ * Each stream of a provider uses one thread. A stream whose client has gone does not count, even
+ * if its provider has not returned; dipc_server_options_set_max_providers() limits such streams.
+ * An eighth of the streams, 64 at most, is only for processes of the server's own user, by shm.
+ * Default: 64.
  *
  * @param options      Options to change; exclusive during the call.
  * @param max_streams  Streams; at least 1.
@@ -4093,14 +4121,14 @@ dipc_status dipc_server_options_set_max_streams(struct dipc_server_options *opti
                                                 struct dipc_error **error);
 
 /**
- * Sets how many streams may be with providers, or with the host in the pull form, at once. Streams
+ * Sets how many streams providers, or the host in the pull form, may work on at once. Streams
  * whose clients have gone count too. Further requests for such tickets are refused with
  * DIPC_ERR_BUSY. Default: max_streams and 64 more.
  *
  * The limit keeps clients from piling up threads in a provider that does not return. A provider
  * that waits should also wait for dipc_request_cancel_fd(). After a cancel the client uses other
- * connections until the provider returns. It closes the stream's connection if the server is
- * silent for the stall timeout, or for 60 s.
+ * connections until the provider returns. The client closes the stream's connection if the server
+ * is silent for the stall timeout, or for 60 s.
  *
  * @param options        Options to change; exclusive during the call.
  * @param max_providers  Streams; at least 1.
@@ -4204,8 +4232,8 @@ dipc_status dipc_server_options_set_body(struct dipc_server_options *options,
 
 /**
  * Sets the compression of bodies. Compressed bodies travel as bytes. dipc_server_publish()
- * compresses a table once, and the server keeps the compressed bodies beside the arrays. Default:
- * DIPC_COMPRESSION_NONE.
+ * compresses a table once, and the server keeps the compressed bodies in addition to the arrays.
+ * Default: DIPC_COMPRESSION_NONE.
  *
  * @param options      Options to change; exclusive during the call.
  * @param compression  DIPC_COMPRESSION_NONE, DIPC_COMPRESSION_LZ4 or DIPC_COMPRESSION_ZSTD.
@@ -4225,8 +4253,9 @@ void dipc_server_options_free(struct dipc_server_options *options);
 
 /**
  * Sets how many batches and bytes a client may send before the host takes them, in a put and in an
- * exchange. Default: 16 batches, 256 MiB. A client gets at most its part of
- * dipc_server_options_set_max_region_bytes(): the bytes there divided by the streams.
+ * exchange. Default: 16 batches, 256 MiB. The bytes are at most those of
+ * dipc_server_options_set_max_region_bytes() divided by the streams of
+ * dipc_server_options_set_max_streams(), but 1 MiB is always allowed.
  *
  * @param options  Options to change; exclusive during the call.
  * @param batches  Record batches; at least 1.
@@ -4254,9 +4283,9 @@ dipc_status dipc_server_options_set_put_validation(struct dipc_server_options *o
                                                    struct dipc_error **error);
 
 /**
- * Sets how long a client may be silent while the host waits for its batches. Then the host's stream
- * fails with DIPC_ERR_TIMEOUT. Default: DIPC_FOREVER. A client may be slow, and the server notices
- * a dead client without this limit.
+ * Sets how long a client may be silent while the host waits for its batches. After that the host's
+ * stream fails with DIPC_ERR_TIMEOUT. Default: DIPC_FOREVER. A client may be slow, and the server
+ * notices a dead client without this limit.
  *
  * @param options           Options to change; exclusive during the call.
  * @param stall_timeout_ns  Nanoseconds, or DIPC_FOREVER.
@@ -4268,9 +4297,10 @@ dipc_status dipc_server_options_set_put_stall_timeout_ns(struct dipc_server_opti
                                                          struct dipc_error **error);
 
 /**
- * Sets how much memory of this process one message of a client may take beside its body. A message
- * that needs more ends the table with DIPC_ERR_OUT_OF_MEMORY. Default: 512 MiB, or 16 GiB for a
- * client of the same user. dipc_get_options_set_message_limit_bytes() says which memory counts.
+ * Sets how much memory of this process one message of a client may take in addition to its body. A
+ * message that needs more ends the table with DIPC_ERR_OUT_OF_MEMORY. Default: 512 MiB, or 16 GiB
+ * for a client of the same user. dipc_get_options_set_message_limit_bytes() says which memory
+ * counts.
  *
  * @param options              Options to change; exclusive during the call.
  * @param message_limit_bytes  Bytes.
@@ -4282,8 +4312,8 @@ dipc_status dipc_server_options_set_put_message_limit_bytes(struct dipc_server_o
                                                             struct dipc_error **error);
 
 /**
- * Gives all figures of a server. Several threads may call it at once; figures that rise meanwhile
- * may be a little apart.
+ * Gives all figures of a server. Several threads may call it at once; if figures rise during the
+ * call, they may not match each other exactly.
  *
  * @param server      Server.
  * @param out         Receives the figures. Members that the library does not know become 0.
@@ -4300,8 +4330,9 @@ dipc_status dipc_server_get_stats(const struct dipc_server *server,
 /**
  * Gives the figures of the requests with one label: a ticket of the server's own, a label of
  * dipc_request_set_label(), "(handler)" for what a handler serves without one, "(list)" for lists
- * of the server's own, or "(other)" for all labels behind the first 1,000. The label of a ticket
- * is its text, with U+FFFD for what is no text, cut behind 128 bytes, where "…" stands.
+ * of the server's own, or "(other)" for all labels after the first 1,000. The label of a ticket is
+ * its text: U+FFFD replaces bytes that are not UTF-8, and a text of more than 128 bytes is cut and
+ * ends with "…".
  *
  * @param server      Server.
  * @param label       The label; UTF-8.
@@ -4341,7 +4372,8 @@ uint64_t dipc_histogram_upper_bound(size_t bucket);
 
 /**
  * Gives all figures of a server in Prometheus' text format, version 0.0.4: each label is a value
- * of the label "ticket". The text grows: ask again where it does not fit any more.
+ * of the label "ticket". The text grows between calls: if the buffer has become too small, ask for
+ * the length again.
  *
  * @param server         Server.
  * @param buffer         Receives the text and a NUL; NULL asks for the length only.
@@ -4359,10 +4391,10 @@ dipc_status dipc_server_stats_text(const struct dipc_server *server,
 
 /**
  * Names the label under which a request is counted (dipc_server_get_label_stats()). An authorizer
- * may call it, and a handler before the stream begins: before a provider returns its stream, the
- * host of the pull form pushes the schema, or a handler takes the client's stream and reads it.
- * Otherwise the label is the ticket, or "(handler)" for what a handler serves. Behind the first
- * 1,000 labels of a server all others are counted as "(other)".
+ * may call it. So may a handler before the stream begins: a provider before it returns its stream,
+ * a host of the pull form before dipc_request_start(), and a handler of a put before it reads the
+ * client's stream. Otherwise the label is the ticket, or "(handler)" for what a handler serves.
+ * After the first 1,000 labels of a server all others are counted as "(other)".
  *
  * @param request  Request.
  * @param label    1 to 128 bytes of UTF-8. Choose few: each label has figures of its own.
@@ -4444,8 +4476,8 @@ dipc_status dipc_server_publish(const struct dipc_server *server,
                                 struct dipc_error **error);
 
 /**
- * dipc_server_publish() in the place of what the ticket stands for, if anything. At no moment is
- * the ticket unknown, and streams under way go on with what they began.
+ * Like dipc_server_publish(), but replaces what the ticket stands for, if anything. The ticket is
+ * served all the time, and running streams go on with the earlier table.
  *
  * @param server            Server.
  * @param ticket            What clients ask for: any bytes, at most 1016 KiB. Copied.
@@ -4454,7 +4486,7 @@ dipc_status dipc_server_publish(const struct dipc_server *server,
  * @param batches           An array of n_batches arrays, each moved on success.
  * @param n_batches         Number of batches; 0 is a table without rows.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
- * @return As dipc_server_publish(), but for DIPC_ERR_ALREADY_EXISTS.
+ * @return As dipc_server_publish(), except DIPC_ERR_ALREADY_EXISTS.
  */
 dipc_status dipc_server_replace(const struct dipc_server *server,
                                 const uint8_t *ticket,
@@ -4632,8 +4664,8 @@ dipc_status dipc_stream_from_host(struct ArrowArrayStream *source,
  * dipc_server_listen(), and again by dipc_server_reload_tls().
  *
  * @param options           Options to change; exclusive during the call.
- * @param certificate_file  Path of a PEM file: the server's certificate, then those that lead to
- *                          its authority.
+ * @param certificate_file  Path of a PEM file: the server's certificate, then the intermediate
+ *                          certificates up to its authority.
  * @param key_file          Path of a PEM file: the certificate's private key.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a path is not UTF-8.
@@ -4644,8 +4676,8 @@ dipc_status dipc_server_options_set_tls(struct dipc_server_options *options,
                                         struct dipc_error **error);
 
 /**
- * Has a server ask its tls clients for a certificate, and refuse those that have none of these
- * authorities. Default: clients are not asked.
+ * Makes a server ask its tls clients for a certificate, and refuse clients whose certificate is
+ * not from one of these authorities. Default: clients are not asked.
  *
  * @param options  Options to change; exclusive during the call.
  * @param ca_file  Path of a PEM file: the authorities.
@@ -4664,7 +4696,7 @@ dipc_status dipc_server_options_set_tls_client_ca(struct dipc_server_options *op
  * @param error   May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK, also for a server without certificates. DIPC_ERR_NULL_ARGUMENT.
  *         DIPC_ERR_INVALID_ARGUMENT, DIPC_ERR_NOT_FOUND, DIPC_ERR_PERMISSION, DIPC_ERR_IO: a file
- *         cannot be used, and the server goes on with what it had.
+ *         cannot be used, and the server goes on with the earlier files.
  */
 dipc_status dipc_server_reload_tls(const struct dipc_server *server, struct dipc_error **error);
 
@@ -4672,12 +4704,13 @@ dipc_status dipc_server_reload_tls(const struct dipc_server *server, struct dipc
  * Sets the client's certificate, for servers that ask for one.
  *
  * @param options           Options to change; exclusive during the call.
- * @param certificate_file  Path of a PEM file: the client's certificate, then those that lead to
- *                          its authority.
+ * @param certificate_file  Path of a PEM file: the client's certificate, then the intermediate
+ *                          certificates up to its authority.
  * @param key_file          Path of a PEM file: the certificate's private key.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a path is not UTF-8. The
- *         files are read by the client's first tls connection, which fails where one is of no use.
+ *         files are read by the client's first tls connection, which fails if a file cannot be
+ *         used.
  */
 dipc_status dipc_client_options_set_tls(struct dipc_client_options *options,
                                         const char *certificate_file,
@@ -4685,7 +4718,7 @@ dipc_status dipc_client_options_set_tls(struct dipc_client_options *options,
                                         struct dipc_error **error);
 
 /**
- * Sets the authorities whose certificates servers may have. Default: those of the system.
+ * Sets the authorities whose certificates servers may have. Default: the system's authorities.
  *
  * @param options  Options to change; exclusive during the call.
  * @param ca_file  Path of a PEM file: the authorities.
@@ -4709,8 +4742,8 @@ dipc_status dipc_client_options_set_tls_server_name(struct dipc_client_options *
                                                     struct dipc_error **error);
 
 /**
- * Who the certificate of a request's client is for. An authority of the server's options has
- * signed it.
+ * Gives the subject, the names or the fingerprint of the client's certificate. An authority of the
+ * server's options has signed the certificate.
  *
  * @param request        Request.
  * @param which          DIPC_CERTIFICATE_*.

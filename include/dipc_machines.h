@@ -116,10 +116,10 @@ typedef struct dipc_receiver dipc_receiver;
  * The producing side of one connection, for hosts that carry the messages themselves. It has no
  * transport, no clock and no threads. One thread at a time may use it.
  *
- * Hand in each arriving message. Answer a request, after a look at dipc_sender_verb(), by
- * dipc_sender_start() or dipc_sender_refuse().
- * Send batches while dipc_sender_may_send() is true, then call dipc_sender_end(). After each call
- * send the messages of dipc_sender_poll_transmit() until it returns DIPC_NOTHING.
+ * Hand in each arriving message. When a request has come, read dipc_sender_verb(), and answer by
+ * dipc_sender_start() or dipc_sender_refuse(). Send batches while dipc_sender_may_send() is true,
+ * then call dipc_sender_end(). After each call send the messages of dipc_sender_poll_transmit()
+ * until it returns DIPC_NOTHING.
  */
 typedef struct dipc_sender dipc_sender;
 
@@ -143,8 +143,8 @@ extern "C" {
  * @param out               Receives the receiver, to be freed by dipc_receiver_free().
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED,
- *         DIPC_ERR_INVALID_ARGUMENT: this machine lacks the options' device, the server at the
- *         URI knows no verbs, or the verb is another, or the ticket is too long.
+ *         DIPC_ERR_INVALID_ARGUMENT: this machine lacks the options' device, the server at the URI
+ *         knows no verbs, verb is none of the three, or the ticket is too long.
  */
 dipc_status dipc_receiver_new(const char *const *uris,
                               size_t n_uris,
@@ -227,8 +227,8 @@ dipc_status dipc_receiver_handle_control(struct dipc_receiver *receiver,
                                          struct dipc_error **error);
 
 /**
- * Reports that a connection has ended. Batches that have arrived can still be taken; then the stream
- * fails, unless everything has arrived.
+ * Reports that a connection has ended. Batches that have arrived can still be taken. After them
+ * the stream fails, unless everything has arrived.
  *
  * @param receiver  Receiver; exclusive during the call.
  * @param role      Connection, as in dipc_receiver_handle_control().
@@ -326,7 +326,7 @@ dipc_status dipc_receiver_next(struct dipc_receiver *receiver,
                                struct dipc_error **error);
 
 /**
- * Cancels the stream. The server is told, and lent memory goes back.
+ * Cancels the stream. The receiver tells the server, and gives lent memory back.
  *
  * @param receiver  Receiver; exclusive during the call.
  * @param error     May be NULL; on failure receives details for dipc_error_free().
@@ -344,7 +344,7 @@ dipc_status dipc_receiver_cancel(struct dipc_receiver *receiver, struct dipc_err
  * @param out_tag         Receives the tag of a tagged message, otherwise 0.
  * @param out_parts       Receives an array of pointers to the parts. Array and parts are valid
  *                        until the next call of this function or dipc_receiver_free().
- * @param out_lens_bytes  Receives an array of the parts' lengths, valid as long.
+ * @param out_lens_bytes  Receives an array of the parts' lengths, valid for the same time.
  * @param out_n_parts     Receives the number of parts.
  * @param error           May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_NOTHING: no message waits. DIPC_ERR_NULL_ARGUMENT.
@@ -425,7 +425,7 @@ dipc_status dipc_sender_new(const char *uri,
 
 /**
  * Hands in a tagged message of the client: a request, or a free_data list. This call releases the
- * batches that come back.
+ * batches that the client gives back.
  *
  * @param sender     Sender; exclusive during the call.
  * @param tag        The message's tag.
@@ -470,7 +470,7 @@ dipc_status dipc_sender_handle_disconnect(struct dipc_sender *sender, struct dip
  *
  * @param sender       Sender, in state DIPC_SENDER_REQUESTED; exclusive during the call.
  * @param schema       Read, not moved.
- * @param device_type  Where the batches lie, as ARROW_DEVICE_CPU.
+ * @param device_type  Where the batches lie, for example ARROW_DEVICE_CPU.
  * @param error        May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no request waits.
  *         DIPC_ERR_INVALID_DATA: the schema is invalid. DIPC_ERR_UNSUPPORTED: this process cannot
@@ -516,7 +516,7 @@ dipc_status dipc_sender_send_batch(struct dipc_sender *sender,
                                    struct dipc_error **error);
 
 /**
- * Completes the stream, after all messages that wait.
+ * Completes the stream, after all messages that still wait to be sent.
  *
  * @param sender  Sender, with a stream running; exclusive during the call.
  * @param error   May be NULL; on failure receives details for dipc_error_free().
@@ -547,7 +547,7 @@ dipc_status dipc_sender_fail(struct dipc_sender *sender,
  * @param out_parts       Receives an array of pointers to the parts. Array and parts are valid
  *                        until the next call of this function, dipc_sender_handle_disconnect() or
  *                        dipc_sender_free().
- * @param out_lens_bytes  Receives an array of the parts' lengths, valid as long.
+ * @param out_lens_bytes  Receives an array of the parts' lengths, valid for the same time.
  * @param out_n_parts     Receives the number of parts; an empty body has none.
  * @param error           May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_NOTHING: no message waits. DIPC_ERR_NULL_ARGUMENT.
@@ -601,8 +601,8 @@ int32_t dipc_sender_verb(const struct dipc_sender *sender);
  * no clock, so the host ends a stream that takes longer, by dipc_sender_fail().
  *
  * @param sender  Sender, or NULL.
- * @return Nanoseconds; DIPC_FOREVER where the client has set no deadline, for NULL, without a
- *         request and in the child of a fork.
+ * @return Nanoseconds; DIPC_FOREVER if the client has set no deadline, for NULL, without a request
+ *         and in the child of a fork.
  */
 uint64_t dipc_sender_deadline_ns(const struct dipc_sender *sender);
 

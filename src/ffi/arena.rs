@@ -184,7 +184,8 @@ pub unsafe extern "C" fn dipc_arena_alloc(
 /// A client that maps a region can read all of it, freed blocks included. Overwrite a secret before
 /// you give its block back.
 ///
-/// A block of a CUDA device may be allocated again at once: the device's work on it must be done.
+/// The arena may reuse a block of a CUDA device at once, so the device's work on the block must be
+/// done before the call.
 ///
 /// @param arena  The block's arena; NULL: the library finds it, even after dipc_arena_free().
 /// @param block  Block; NULL does nothing.
@@ -215,12 +216,12 @@ pub unsafe extern "C" fn dipc_arena_dealloc(
     })
 }
 
-/// Finds the file that has bytes of a host arena of this process. A mapping of the file has the
-/// same memory, as the arena's own does; one that is made now and can be written has to be private
+/// Finds the file that has bytes of a host arena of this process. A mapping of the file shows the
+/// same memory as the arena's own mapping. A new mapping that can be written to must be private
 /// (MAP_PRIVATE).
 ///
 /// The file has a whole region: map no more than the pages of your own bytes. It cannot shrink.
-/// Blocks that are given back get other content, in all mappings.
+/// When a block is given back, its memory is used again, and all mappings show the new content.
 ///
 /// @param data        The first byte, in a block that is not given back during the call.
 /// @param len_bytes   How many bytes.

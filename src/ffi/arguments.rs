@@ -5,8 +5,9 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::ffi::client_options::DIPC_FOREVER;
 
-/// Checks the arguments with which the calls of a client begin, in their order, and gives their
-/// names to the values: `asked!(uris: n_uris, ticket: ticket_len_bytes, options; cancel);`.
+/// Checks the arguments that come first in the calls of a client, in their order, and binds each
+/// checked value to the name of its argument:
+/// `asked!(uris: n_uris, ticket: ticket_len_bytes, options; cancel);`.
 macro_rules! asked {
     (
         $uris:ident: $n_uris:ident, $bytes:ident: $len:ident,
@@ -30,7 +31,7 @@ macro_rules! asked {
     };
 }
 
-/// A limit in nanoseconds; none for DIPC_FOREVER.
+/// A time limit of so many nanoseconds; `None` for DIPC_FOREVER.
 pub(super) fn time_limit(nanos: u64) -> Option<Duration> {
     (nanos != DIPC_FOREVER).then(|| Duration::from_nanos(nanos))
 }
