@@ -12,8 +12,8 @@ use crate::ffi::handle::{null_argument, try_mut, try_out};
 use crate::ffi::request::dipc_request;
 use crate::ffi::status::dipc_status;
 
-/// Asks a server for a ticket's table without a wait, and gives it to a handler of Arrow's C async
-/// stream interface.
+/// Asks a server for a ticket's table without waiting, and gives the table to a handler of Arrow's
+/// C async stream interface.
 ///
 /// One thread of the client calls the handlers of all its streams, one after the other. A callback
 /// that waits delays the others. Callbacks may call every function of the library. One more
@@ -21,8 +21,9 @@ use crate::ffi::status::dipc_status;
 ///
 /// - on_schema comes first, unless on_error does. The producer's additional_metadata are the
 ///   headers of the answer; its device_type is right from on_schema on.
-/// - on_next_task comes at most as often as the consumer has asked by the producer's request, any
-///   thread may call which, and with NULL at the end. Its metadata is the batch's.
+/// - The library calls on_next_task at most once for each array that the consumer has asked for by
+///   the producer's request, and with NULL at the end. Any thread may call request. The metadata of
+///   the call is the batch's.
 /// - A task, or one copy of it, is extracted once: it owns the batch, also when on_next_task fails.
 ///   extract_data gives the batch without a wait, on any thread, also after the release of the
 ///   handler. With NULL in place of the array it discards the batch.
@@ -78,43 +79,44 @@ pub unsafe extern "C" fn dipc_client_get_async(
     })
 }
 
-/// Pull form: answers a request by a producer of Arrow's C async stream interface, such as Arrow
+/// Pull form: answers a request with a producer of Arrow's C async stream interface, such as Arrow
 /// C++'s ExportAsyncRecordBatchReader(). Gives the handler that the producer calls.
 ///
 /// The producer's threads call the handler, one after the other, and do not wait in it: its calls
-/// put their arguments into a queue. One thread of the server sends what the producers of all such
-/// requests bring. It calls request, cancel and extract_data; one that waits delays the other
-/// streams. The last callback of a stream waits for a request or a cancel that runs on another
-/// thread; no other callback holds a lock that a producer may need.
+/// put their arguments into a queue. One thread of the server sends the batches of all such
+/// requests. It calls the producers' request, cancel and extract_data; a call that waits delays the
+/// other streams. If request or cancel is running on another thread, the last callback of the
+/// stream waits until that call has returned. No other callback holds a lock that a producer may
+/// need.
 ///
 /// - on_schema sends the schema. The pairs of the producer's additional_metadata whose keys are
-///   those of headers become headers of the answer.
-/// - request asks for as many tasks as the client's window has room for, and for at most 8 that
-///   are not sent. So a slow client slows the producer.
-/// - A task is extracted once, also when it is not wanted, and never with NULL. Its array is
-///   released on a thread of the library. The metadata of a task are the batch's.
-/// - on_next_task with NULL completes the stream, and with it a DIPC_VERB_EXCHANGE, whose client's
-///   table was read to its end before.
+///   valid keys of headers become headers of the answer.
+/// - The library asks by request for as many tasks as the client's window has room for, but for at
+///   most 8 that are not sent yet. So a slow client slows the producer.
+/// - The library extracts each task once, even if the batch is not needed, and never with NULL. Its
+///   array is released on a thread of the library. The metadata of a task are the batch's.
+/// - on_next_task with NULL completes the stream. With DIPC_VERB_EXCHANGE it also completes the
+///   exchange, so the client's table must have been read to its end before.
 /// - on_error fails the stream for the client, with DIPC_ERR_PROVIDER, or with the number that the
-///   metadata have under `dipc_status`, as those of dipc_client_get_async() do. So the handler can
-///   be given to dipc_client_get_async(), which then hands a table of another server on.
-/// - When the client goes, or the server stops, the producer's cancel is called, once, and what the
-///   producer still brings is discarded. Before on_schema there is nothing to call; on_schema then
-///   returns ECANCELED.
+///   metadata have under `dipc_status`. dipc_client_get_async() sets this number, so this handler
+///   can be given to dipc_client_get_async() to pass on a table of another server.
+/// - When the client goes, or the server stops, the library calls the producer's cancel once, and
+///   discards what the producer still brings. Before on_schema the library does not call the
+///   producer; if the client has gone by then, on_schema returns ECANCELED.
 /// - A producer that brings more than it was asked for, or releases the handler before the end,
 ///   fails the stream.
 /// - release is the last call. It clears the handler's release and private_data. The producer stays
-///   where it is until it has said the end or an error, or released the handler, also if the server
-///   was freed; the stream itself may be over earlier. A producer that does nothing of that holds
-///   back neither the client nor a stop of the server.
+///   where it is until it has reported the end or an error, or has released the handler, even if
+///   the server was freed or the stream is over earlier. A producer that does none of these delays
+///   neither the client nor a stop of the server.
 ///
 /// @param request  Request of dipc_server_next_request(), for which dipc_request_start() was not
 ///                 called, and not of DIPC_VERB_PUT. On DIPC_OK it is freed. No other call on it is
 ///                 running.
-/// @param out      Receives the handler, complete but for its producer. Its place is the caller's;
-///                 the library does not keep the address.
+/// @param out      Receives the handler, complete except for its producer. The caller owns the
+///                 place; the library does not keep its address.
 /// @param error    May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK: somebody must have the handler released. DIPC_ERR_NULL_ARGUMENT.
+/// @return DIPC_OK: the producer or the caller must release the handler. DIPC_ERR_NULL_ARGUMENT.
 ///         DIPC_ERR_INVALID_ARGUMENT: a provider's request, one of DIPC_VERB_PUT, or one that was
 ///         started. DIPC_ERR_STOPPED. DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are
 ///         left. After a failure the request is still the caller's.
@@ -134,8 +136,8 @@ pub unsafe extern "C" fn dipc_request_answer_async(
         let answer = unsafe { try_mut(request) }?.get().prepare_async_answer()?;
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
-        // SAFETY: it is live, so it came from `Box::into_raw`; a provider's was refused. The caller
-        // promises that nobody uses it any more.
+        // SAFETY: the request is live, and a provider's request was refused above, so it came from
+        // `Box::into_raw`. The caller promises that nobody uses it any more.
         let own = unsafe { Box::from_raw(request) };
         if let Some(request) = own.into_owned() {
             out.set(answer(request));

@@ -11,9 +11,10 @@ use crate::ffi::loan::try_schema;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_bytes};
 
-/// Gives a batch custom metadata, in the place of any that it has. They are sent with the batch,
-/// whichever way it goes: published, from a stream's get_next, pushed or put. The batches of
-/// dipc_client_get() have their metadata already, so a host that sends them on sends these too.
+/// Sets the custom metadata of a batch, and replaces earlier metadata. They are sent with the
+/// batch, whether it is published, given by a stream's get_next, pushed or put. The batches of
+/// dipc_client_get() have their metadata already, so a host that sends such a batch on also sends
+/// its metadata.
 ///
 /// @param batch               Batch, exclusive during the call. Its private_data and release
 ///                            change; all else stays.
@@ -45,7 +46,7 @@ pub unsafe extern "C" fn dipc_batch_set_metadata(
         }
         let metadata = match metadata {
             [] => Vec::new(),
-            // Without what stands behind the last pair.
+            // Encoded again, without the bytes after the last pair.
             metadata => {
                 let pairs = parse_metadata(metadata).map_err(Error::invalid_argument)?;
                 let none = || Error::invalid_argument("the metadata are too long");
@@ -95,21 +96,23 @@ pub unsafe extern "C" fn dipc_batch_metadata(
     })
 }
 
-/// Checks that a batch of one schema fits into a stream of another. C's batches have no schema of
-/// their own, so a host whose batches have one asks before it hands a batch over: the receiver
-/// would read the values by the names and types of the stream's schema.
+/// Checks that a batch with one schema fits into a stream with another schema. A batch of the C
+/// interface does not carry its schema. A host that knows the schemas of its batches calls this
+/// before it hands over a batch, because the receiver reads the values by the names and types of
+/// the stream's schema.
 ///
 /// Names, order and types of the columns, and of the fields of structs and unions, are the same.
 /// Metadata may differ, and so may the names of parts that a type has once: a list's values, a
 /// map's entries, keys and values. The stream's schema may declare a column without nulls that the
-/// batch's schema declares with nulls: this call does not look at values. The library refuses a batch
-/// with nulls in such a column when it sends the batch.
+/// batch's schema declares with nulls: this call does not look at values. The library refuses a
+/// batch with nulls in such a column when it sends the batch.
 ///
 /// @param stream_schema  Schema of the stream; not moved.
 /// @param batch_schema   Schema of the batch; not moved.
 /// @param error          May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a schema is released.
-///         DIPC_ERR_INVALID_DATA: the first difference, or a schema that is not of a table.
+///         DIPC_ERR_INVALID_DATA: the schemas differ, and the text names the first difference; or a
+///         schema is not that of a table.
 ///
 /// # Safety
 ///

@@ -112,10 +112,10 @@ pub unsafe extern "C" fn dipc_client_get(
 }
 
 /// Gets a table that lies in parts, on one server or several: asks what the ticket stands for, then
-/// gets its endpoints, several at once. No thread is made: the server of each part fills a window
-/// of its own. The batches come in any order, unless the description says that the order matters
-/// (dipc_description_set_ordered()). Of the URIs of an endpoint the first that can be reached
-/// counts. A ticket without endpoints is one part.
+/// gets its endpoints, several at once. This needs no threads: the server of each part sends on its
+/// own, up to the window of the options. The batches come in any order, unless the description says
+/// that the order matters (dipc_description_set_ordered()). If an endpoint has several URIs, the
+/// client uses the first one that it can reach. A ticket without endpoints is one part.
 ///
 /// The client gets further parts as the stream is read, also after dipc_client_free(). get_next
 /// waits while it connects for the next part.
@@ -129,12 +129,13 @@ pub unsafe extern "C" fn dipc_client_get(
 /// @param n_uris            1 or 2.
 /// @param ticket            Any bytes, at most 1016 KiB.
 /// @param ticket_len_bytes  Length of ticket.
-/// @param options           Of each part, as is the window; copied; NULL: the defaults.
+/// @param options           Apply to each part; so each part has a window of this size. Copied;
+///                          NULL: the defaults.
 /// @param cancel            Token that ends this call and the stream's calls; may be NULL. It may
 ///                          be freed before the stream.
-/// @param out               Receives the stream, for its own callbacks: dipc_stream_stat() and the
-///                          like are for streams of dipc_client_get(). An old value is overwritten,
-///                          not released.
+/// @param out               Receives the stream. Use it by its callbacks: dipc_stream_stat() and
+///                          similar functions need a stream of dipc_client_get(). An old value is
+///                          overwritten, not released.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return As dipc_client_describe() and dipc_client_get(); the text names the part.
 ///         DIPC_ERR_INVALID_DATA: the parts have different columns. DIPC_ERR_INVALID_ARGUMENT: the
@@ -165,11 +166,11 @@ pub unsafe extern "C" fn dipc_client_get_parts(
     })
 }
 
-/// Asks a server which descriptors it has: its tickets that begin with a prefix. Where there are
-/// none, a handler of the server answers.
+/// Asks a server which descriptors it has: its tickets that begin with a prefix. If no ticket does,
+/// the server's handler answers.
 ///
 /// The answer is a table with a row for each descriptor. Its columns are `descriptor` (binary),
-/// `uris` (list of utf8; empty: this server), `rows` and `bytes` (int64, null where not known).
+/// `uris` (list of utf8; empty: this server), `rows` and `bytes` (int64, null if unknown).
 ///
 /// @param client            Client.
 /// @param uris              As for dipc_client_get().

@@ -16,8 +16,8 @@ use crate::proto::Credit;
 /// A timeout that never ends.
 pub const DIPC_FOREVER: u64 = u64::MAX;
 
-/// In place of an Arrow device type: the server's device if this process reaches its memory without
-/// a copy, otherwise the host.
+/// A value for parameters that take an Arrow device type. The arrays come to the server's device if
+/// this process reaches its memory without a copy, otherwise to the host.
 pub const DIPC_DEVICE_AS_SENT: i32 = 0;
 
 /// DIPC_VALIDATION_STRUCTURE for a server of the same user, DIPC_VALIDATION_FULL for other servers.
@@ -111,14 +111,16 @@ pub unsafe extern "C" fn dipc_client_options_set_idle_timeout_ns(
     export!(options, error, set idle_timeout = Duration::from_nanos(idle_timeout_ns))
 }
 
-/// Sets how many connections the client has at most to one server that takes many streams on one.
-/// A stream that a thread waits for has a connection to itself while there may be one more beside
-/// the shared one. Past that number streams share. Streams that are polled or asynchronous, and
-/// parts of a table, share from the start. The next shared connection is opened once the first
-/// carries as many streams as the server takes. Default: 16. For other servers this is no limit.
+/// Sets the most connections of the client to one server, if the server takes many streams on one
+/// connection. One connection is reserved for streams that share it. A stream that a thread waits
+/// for has its own connection, until the number is reached; further streams share. Streams that are
+/// polled or asynchronous, and parts of a table, share from the start. The next shared connection
+/// is opened once the first carries as many streams as the server takes. Default: 16. Other servers
+/// have no such limit.
 ///
 /// @param options      Options to change; exclusive during the call.
-/// @param connections  Connections; 1: all streams share; 0: none do, and there is no limit.
+/// @param connections  Connections; 1: all streams share; 0: no streams share, and there is no
+///                     limit.
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///
@@ -287,15 +289,15 @@ pub unsafe extern "C" fn dipc_get_options_set_lent_limit_bytes(
     export!(options, error, set lent_limit = lent_limit_bytes)
 }
 
-/// Sets how much memory of this process one message of the server may take beside its body. A
-/// message that needs more ends the stream with DIPC_ERR_OUT_OF_MEMORY. Default: 512 MiB, or 16 GiB
-/// for a server of the same user.
+/// Sets how much memory of this process one message of the server may take in addition to its body.
+/// A message that needs more ends the stream with DIPC_ERR_OUT_OF_MEMORY. Default: 512 MiB, or 16
+/// GiB for a server of the same user.
 ///
 /// The limit counts decompressed buffers, copies of memory that the server could still change, and
-/// the structs of schema and arrays. For the stream as a whole it counts dictionaries with their
-/// deltas, and once more what the dictionaries between two batches need. A message may always take
-/// as many bytes as its body has. A body, and the bodies of all dictionaries together, may have 32
-/// times as many bytes as the limit.
+/// the structs of schema and arrays. All dictionaries of a stream, with their deltas, share the
+/// limit; so does the memory for all dictionary messages between two batches. A message may always
+/// take as many bytes as its body has. A body, and the bodies of all dictionaries together, may
+/// have 32 times as many bytes as the limit.
 ///
 /// @param options              Options to change; exclusive during the call.
 /// @param message_limit_bytes  Bytes; UINT64_MAX for no limit.
@@ -376,7 +378,7 @@ pub unsafe extern "C" fn dipc_get_options_free(options: *mut dipc_get_options) {
     unsafe { guard_free(options) }
 }
 
-/// The level with this number; `None` for the one that fits the peer.
+/// The level with this number; `None` for DIPC_VALIDATION_AUTO, which depends on the peer.
 pub(super) fn level_of(number: i32) -> Result<Option<Level>> {
     match number {
         DIPC_VALIDATION_AUTO => Ok(None),
@@ -389,7 +391,7 @@ pub(super) fn level_of(number: i32) -> Result<Option<Level>> {
     }
 }
 
-/// A window that lets something through.
+/// The window of so many batches and bytes. Neither may be 0.
 pub(super) fn window_of(batches: u64, bytes: u64) -> Result<Credit> {
     if batches == 0 || bytes == 0 {
         let text = "a window of 0 would let nothing through";

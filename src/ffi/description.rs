@@ -46,9 +46,10 @@ pub(super) fn give(out: Out<'_, *mut dipc_description>, inner: Description, head
     }));
 }
 
-/// Asks a server what a descriptor stands for, and waits for the answer. A published table knows
-/// its schema and totals; of a provider's ticket only the descriptor is known. Descriptors without
-/// a ticket are the handler's.
+/// Asks a server what a descriptor stands for, and waits for the answer. For a published table the
+/// answer has the schema and totals. For a provider's ticket it has only the descriptor, unless
+/// dipc_server_set_description() was called. For descriptors that are no ticket the server's
+/// handler answers.
 ///
 /// @param client                Client.
 /// @param uris                  As for dipc_client_get().
@@ -93,9 +94,9 @@ pub unsafe extern "C" fn dipc_client_describe(
 /// @param description  Description.
 /// @param out          Receives the schema, to be released by the caller.
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: it is not known.
-///         DIPC_ERR_INVALID_DATA, DIPC_ERR_UNSUPPORTED, DIPC_ERR_PROTOCOL: the server's schema is
-///         none.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: the schema is not known.
+///         DIPC_ERR_INVALID_DATA, DIPC_ERR_UNSUPPORTED, DIPC_ERR_PROTOCOL: the server sent no valid
+///         schema.
 ///
 /// # Safety
 ///

@@ -40,13 +40,13 @@ pub unsafe extern "C" fn dipc_description_new(
 }
 
 /// Sets the answer to clients that ask what a ticket stands for. The server itself knows only
-/// published tables, so this call is for tickets of providers and of the pull form. A new table in
-/// the ticket's place removes the description.
+/// published tables, so this call is for tickets of providers and of the pull form. A new table for
+/// the ticket removes the description.
 ///
 /// @param server            Server.
 /// @param ticket            A ticket that the server was given.
 /// @param ticket_len_bytes  Length of ticket.
-/// @param description       Copied. Without endpoints the ticket itself is the only one.
+/// @param description       Copied. Without endpoints the ticket itself is the only endpoint.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: the server has no such ticket.
 ///         DIPC_ERR_STOPPED.
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn dipc_description_set_schema(
     })
 }
 
-/// Says whether the order of the endpoints is that of the table. At first it is not.
+/// Says whether the order of the endpoints is that of the table. Default: false.
 ///
 /// @param description  Description to change; exclusive during the call.
 /// @param is_ordered   Whether clients must keep the order.

@@ -60,8 +60,8 @@ pub unsafe extern "C" fn dipc_error_os_errno(error: *const dipc_error) -> i32 {
 }
 
 /// Gives the time after which the server that refused a request should be asked again. A caller
-/// that asks again waits at least as long, and longer each time. A request with a deadline
-/// does so by itself, until its deadline.
+/// that asks again should wait at least this long, and longer with each try. A request with a
+/// deadline asks again in this way by itself, until its deadline.
 ///
 /// @param error  Error, or NULL.
 /// @return Nanoseconds; 0 if the server has not said, and for NULL.
@@ -97,7 +97,8 @@ pub unsafe extern "C" fn dipc_error_source(error: *const dipc_error) -> *const d
     })
 }
 
-/// Makes an error, for a library over this one whose functions report failures in the same way.
+/// Makes an error, for a library that is built on this one and whose functions report failures in
+/// the same way.
 ///
 /// @param code   A DIPC_ERR_*; any other number becomes DIPC_ERR_PROVIDER.
 /// @param text   One line of UTF-8: the cause, and the remedy if one is known. Copied.

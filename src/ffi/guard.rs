@@ -1,4 +1,4 @@
-//! The boundary: errors end here, and panics with them.
+//! The boundary to C: errors and panics become statuses here.
 
 use crate::error::{Error, Result};
 use crate::ffi::caught::{Panicked, caught, guard_value, panic_error};
@@ -36,8 +36,9 @@ impl Outcome for Polled {
     }
 }
 
-/// Runs the body of an export: on a handle, or on none. A `const` handle is shared by the body, any
-/// other is its own. The short forms are for the bodies that many exports have.
+/// Runs the body of an export, with or without a handle. The body gets a shared reference to a
+/// `const` handle, and an exclusive reference to any other. The short forms are for the bodies that
+/// many exports have.
 macro_rules! export {
     // A setter: `export!(options, error, set max_idle = max_idle)`.
     ($handle:ident, $error:ident, set $($field:ident).+ = $value:expr) => {
@@ -214,7 +215,7 @@ mod tests {
         if error.is_null() {
             return (status, String::new());
         }
-        // SAFETY: `report` made it with Box::into_raw and nobody else has it.
+        // SAFETY: `Call::end` made it with Box::into_raw and nobody else has it.
         let error = unsafe { Box::from_raw(error) };
         (status, error.text().to_owned())
     }

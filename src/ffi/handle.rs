@@ -66,8 +66,8 @@ pub(super) trait Handle {
     fn state(&self) -> &HandleState;
 }
 
-/// Implements [`Handle`] for a struct with a field `state`, and [`From`] for one that has only
-/// `inner` beside it.
+/// Implements [`Handle`] for a struct with a field `state`, and [`From`] for a struct whose only
+/// other field is `inner`.
 macro_rules! handle {
     ($type:ident, $name:literal, $inner:ty) => {
         handle!($type, $name);

@@ -44,8 +44,8 @@ pub unsafe extern "C" fn dipc_headers_new(
 /// @param value            Any bytes; may be NULL when value_len_bytes is 0. Copied.
 /// @param value_len_bytes  Length of value.
 /// @param error            May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a key of other characters or
-///         of the library's.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the key has other
+///         characters, or begins with "dipc-".
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! What Arrow's host stream struct cannot say of a stream of the library's.
+//! Facts about the library's host streams that Arrow's struct cannot express.
 
 use crate::arrow::abi::ArrowArrayStream;
 use crate::arrow::stream;
@@ -36,16 +36,16 @@ pub unsafe extern "C" fn dipc_host_stream_status(
 
 /// Gives the custom metadata of the last batch of get_next, as dipc_stream_metadata() does.
 ///
-/// @param stream         Stream of dipc_stream_to_host() that was made of one of
+/// @param stream         Stream of dipc_stream_to_host() that was made of a stream of
 ///                       dipc_client_get(), not released; no callback of it is running.
 /// @param buffer         Receives the metadata, encoded as in ArrowSchema; NULL asks for the length
 ///                       only.
 /// @param size_bytes     Size of buffer.
-/// @param out_len_bytes  Receives the length; 0 where the batch has none.
+/// @param out_len_bytes  Receives the length; 0 if the batch has no metadata.
 /// @param error          May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
-///         was not made of one of dipc_client_get(). DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is
-///         still written.
+///         was not made of a stream of dipc_client_get(). DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes
+///         is still written.
 ///
 /// # Safety
 ///
@@ -75,13 +75,13 @@ pub unsafe extern "C" fn dipc_host_stream_metadata(
 
 /// Reads one figure of a host stream, up to now, as dipc_stream_stat() does.
 ///
-/// @param stream  Stream of dipc_stream_to_host() that was made of one of dipc_client_get(), not
-///                released; no callback of it is running.
+/// @param stream  Stream of dipc_stream_to_host() that was made of a stream of dipc_client_get(),
+///                not released; no callback of it is running.
 /// @param stat    DIPC_STREAM_STAT_*.
 /// @param out     Receives the figure.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
-///         was not made of one of dipc_client_get(), or the library has no such figure.
+///         was not made of a stream of dipc_client_get(), or the library has no such figure.
 ///
 /// # Safety
 ///
@@ -108,12 +108,12 @@ pub unsafe extern "C" fn dipc_host_stream_stat(
 
 /// Gives the headers of the server's answer, as dipc_stream_headers() does.
 ///
-/// @param stream  Stream of dipc_stream_to_host() that was made of one of dipc_client_get(), not
-///                released; no callback of it is running.
+/// @param stream  Stream of dipc_stream_to_host() that was made of a stream of dipc_client_get(),
+///                not released; no callback of it is running.
 /// @param out     Receives a copy of the headers, to be freed by dipc_headers_free().
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
-///         was not made of one of dipc_client_get().
+///         was not made of a stream of dipc_client_get().
 ///
 /// # Safety
 ///

@@ -87,8 +87,9 @@ impl Loan {
         stand_in.array.private_data = Arc::into_raw(Arc::clone(&original)).cast_mut().cast();
         stand_in.array.release = Some(release_stand_in);
         // SAFETY: it has the parts of a struct that follows Arrow's interface, used by nobody else,
-        // as the caller promises, and a release of ours; `original` keeps the parts alive where the
-        // loan is accepted, and where it is not the crate has dropped the stand-in by then.
+        // as the caller promises, and a release of ours; if the loan is accepted, `original` keeps
+        // the parts alive; if not, the crate has dropped the stand-in before the caller gets its
+        // array back.
         let stand_in = unsafe { OwnedDeviceArray::from_raw(stand_in) };
         // SAFETY: it is not NULL; the caller promises that it is initialised and used by nobody
         // else.
@@ -128,7 +129,7 @@ pub(super) unsafe fn try_schema(
     // the caller releases the schema.
     let copy = unsafe { std::ptr::read(schema) };
     // SAFETY: it follows the interface and is not written to while the result is used, as the
-    // caller promises; never dropped, it does not act as the owner that it is not.
+    // caller promises; the copy is never dropped, so it never releases what the caller owns.
     Ok(ManuallyDrop::new(unsafe { OwnedSchema::from_raw(copy) }))
 }
 

@@ -14,11 +14,11 @@ use crate::log::{self, LEVELS, LogRecord, Sink, level_number};
 /// Failures that no call can report.
 pub const DIPC_LOG_ERROR: i32 = 1;
 /// Problems that the library handled: a provider failed, with its text; the server was too busy for
-/// a peer. Events that a peer can cause at will are logged at a limited rate, and the last line says
-/// so. What a provider answers (not found, permission, busy, already exists, unsupported, invalid
-/// argument), and a selection that does not fit its table, are told by the line of INFO alone.
+/// a peer. Events that a peer can cause at will are logged at a limited rate, and the last line
+/// says so. Refusals of a provider (not found, permission, busy, already exists, unsupported,
+/// invalid argument), and a selection that does not fit its table, are logged at INFO only.
 pub const DIPC_LOG_WARN: i32 = 2;
-/// Servers start and stop to listen. Each stream's begin and end, at both sides, with ticket, peer,
+/// Servers start and stop listening. Each stream's begin and end, at both sides, with ticket, peer,
 /// status, batches, rows and bytes. For an audit, each request that is refused or has ended, at the
 /// server: who, what, how much, how long, and the status (target "dipc::audit").
 pub const DIPC_LOG_INFO: i32 = 3;
@@ -32,10 +32,10 @@ pub const DIPC_LOG_TRACE: i32 = 5;
 ///
 /// @param userdata  The userdata of dipc_log_set().
 /// @param level     DIPC_LOG_ERROR to DIPC_LOG_TRACE.
-/// @param target    The part of the library that logs, as "dipc::transport::shm".
-/// @param text      The event; UTF-8, no newline at the end, at most 4 KiB. What belongs to a
-///                  request ends with its spans in parentheses: verb, ticket, peer, and the
-///                  traceparent that the client gave as a header.
+/// @param target    The part of the library that logs, such as "dipc::transport::shm".
+/// @param text      The event; UTF-8, no newline at the end, at most 4 KiB. An event of a request
+///                  ends with its spans in parentheses: verb, ticket, peer, and the traceparent
+///                  that the client gave as a header.
 pub type dipc_log_callback = Option<
     unsafe extern "C" fn(
         userdata: *mut c_void,

@@ -15,16 +15,16 @@ use crate::ffi::status::dipc_status;
 use crate::ffi::text::try_str;
 use crate::proto::Verb;
 
-/// Sets the provider of every get, put and exchange that has the header `header`, before the
-/// request's ticket answers. It may pass a request on by dipc_request_forward(), and change the
-/// tables on their way. A middleware set before is replaced; its streams go on.
+/// Sets a provider that answers every get, put and exchange with the header `header`, instead of
+/// the request's ticket. It may pass a request on by dipc_request_forward(), and change the tables
+/// on their way. A middleware set before is replaced; its streams go on.
 ///
 /// @param server     Server.
 /// @param header     Key of the header, NUL-terminated: lower-case ASCII.
 /// @param provider   Called once for each stream, as dipc_provider says. NULL: no middleware.
 /// @param userdata   Given to provider and finalizer; may be NULL.
 /// @param finalizer  Called once, when the middleware was replaced or the server freed, and the
-///                   last call has returned; may be NULL. Not used where provider is NULL.
+///                   last call has returned; may be NULL. Not used if provider is NULL.
 /// @param error      May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK: the library calls the finalizer. Otherwise it does not.
 ///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no header can have this key.
@@ -56,26 +56,27 @@ pub unsafe extern "C" fn dipc_server_set_middleware(
 }
 
 /// Passes a request of a middleware on to what answers it without the middleware: the published
-/// table, the provider of the ticket, or the handler. They see the same ticket and headers, and no
-/// selection: the library selects of what the middleware gives. A host of the pull form gets the
-/// request by dipc_server_next_request(); the call waits until the host has begun its stream, or
-/// has taken the table of a put. The host's arrays are released where those of its other streams
-/// are.
+/// table, the provider of the ticket, or the handler. They see the same ticket and headers, but no
+/// selection: the library applies the client's selection to the table that the middleware gives. A
+/// host of the pull form gets the request by dipc_server_next_request(); the call waits until the
+/// host has begun its stream, or has taken the table of a put. The host's arrays are released like
+/// those of its other streams.
 ///
 /// @param request  Request that a middleware's provider has.
-/// @param table    For DIPC_VERB_PUT and DIPC_VERB_EXCHANGE: the table that goes on in the place of
-///                 the client's, which dipc_request_source() gives the middleware. The call takes
-///                 it, also where it fails but for a request that is NULL, and leaves it released.
-///                 For DIPC_VERB_GET NULL.
+/// @param table    For DIPC_VERB_PUT and DIPC_VERB_EXCHANGE: the table to pass on instead of the
+///                 client's table, which dipc_request_source() gives the middleware. The call takes
+///                 table even if it fails, unless request is NULL, and leaves it released. For
+///                 DIPC_VERB_GET: NULL.
 /// @param out      For DIPC_VERB_GET and DIPC_VERB_EXCHANGE: receives the whole table, to be
-///                 released. An old value is overwritten. For DIPC_VERB_PUT NULL: the call returns
+///                 released. An old value is overwritten. For DIPC_VERB_PUT: NULL; the call returns
 ///                 when the handler has taken the table.
 /// @param error    May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT: out is missing. DIPC_ERR_INVALID_ARGUMENT: the request
 ///         is not a middleware's, or table or out does not go with its verb. DIPC_ERR_UNSUPPORTED:
 ///         there is no handler that takes tables, or an exchange would go to a host of the pull
 ///         form. DIPC_ERR_CANCELLED: the client went while the call waited for such a host.
-///         DIPC_ERR_NOT_FOUND. DIPC_ERR_STOPPED. Otherwise the status of the provider behind.
+///         DIPC_ERR_NOT_FOUND. DIPC_ERR_STOPPED. Otherwise the status of the provider that was
+///         called.
 ///
 /// # Safety
 ///

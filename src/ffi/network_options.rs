@@ -59,10 +59,10 @@ pub unsafe extern "C" fn dipc_server_options_set_trusted_network(
 /// tell without loading UCX, otherwise at the first use of ucx. UCX reports some mistakes only in
 /// its log.
 ///
-/// `ucx.KEY`: any key of UCX's configuration without its prefix UCX_, as `ucx.TLS`. `ucx.library`:
-/// the path of libucp. `ucx.error_handling`: `peer` (default, notices a dead peer) or `none`
-/// (faster on some transports). `tcp.keepalive`, `ucx.keepalive`: seconds until a silent machine
-/// counts as dead (default 60).
+/// `ucx.KEY`: any key of UCX's configuration without its prefix UCX_, such as `ucx.TLS`.
+/// `ucx.library`: the path of libucp. `ucx.error_handling`: `peer` (default, notices a dead peer)
+/// or `none` (faster on some transports). `tcp.keepalive`, `ucx.keepalive`: seconds until a silent
+/// machine counts as dead (default 60).
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param name     Scheme, dot and name of the option; UTF-8.
@@ -95,10 +95,10 @@ pub unsafe extern "C" fn dipc_server_options_set_transport(
 /// tell without loading UCX, otherwise at the first use of ucx. UCX reports some mistakes only in
 /// its log.
 ///
-/// `ucx.KEY`: any key of UCX's configuration without its prefix UCX_, as `ucx.TLS`. `ucx.library`:
-/// the path of libucp. `ucx.error_handling`: `peer` (default, notices a dead peer) or `none`
-/// (faster on some transports). `tcp.keepalive`, `ucx.keepalive`: seconds until a silent machine
-/// counts as dead (default 60).
+/// `ucx.KEY`: any key of UCX's configuration without its prefix UCX_, such as `ucx.TLS`.
+/// `ucx.library`: the path of libucp. `ucx.error_handling`: `peer` (default, notices a dead peer)
+/// or `none` (faster on some transports). `tcp.keepalive`, `ucx.keepalive`: seconds until a silent
+/// machine counts as dead (default 60).
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param name     Scheme, dot and name of the option; UTF-8.
@@ -128,9 +128,9 @@ pub unsafe extern "C" fn dipc_client_options_set_transport(
 }
 
 /// Sets how long a thread of the server spins for the next request before it sleeps. A spinning
-/// thread uses a whole core and answers sooner. Default: 0, at most 50 microseconds, and only while
-/// spinning has lately found work. The I/O thread does not spin while the thread of a stream has a
-/// connection.
+/// thread uses a whole core and answers sooner. Default: 0, which means at most 50 microseconds,
+/// and only while spinning has lately found work. The I/O thread does not spin while the thread of
+/// a stream has a connection.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param spin_ns  Nanoseconds.
@@ -151,8 +151,8 @@ pub unsafe extern "C" fn dipc_server_options_set_spin_ns(
 }
 
 /// Sets how long a thread that waits for the stream spins before it sleeps. A spinning thread uses
-/// a whole core and continues sooner. Default: 0, at most 50 microseconds, and only while spinning
-/// has lately found a message.
+/// a whole core and continues sooner. Default: 0, which means at most 50 microseconds, and only
+/// while spinning has lately found a message.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param spin_ns  Nanoseconds.

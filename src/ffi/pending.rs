@@ -26,16 +26,16 @@ pub struct dipc_pending {
 
 handle!(dipc_pending, "pending", Pending);
 
-/// dipc_client_get(), dipc_client_list() or dipc_client_describe() without a wait, for event loops.
-/// On a connection that is open and that streams share, this call asks. Otherwise, and for a
-/// description, one thread of the client connects, and waits for the answers of all servers,
-/// however many there are: one that is silent holds up no other.
+/// dipc_client_get(), dipc_client_list() or dipc_client_describe() without waiting, for event
+/// loops. If streams share an open connection to the server, this call sends the request on it.
+/// Otherwise, and for a description, a thread of the client connects. This one thread waits for the
+/// answers of all servers, and a silent server delays no other request.
 ///
 /// @param client                Client.
 /// @param verb                  DIPC_VERB_GET, DIPC_VERB_LIST or DIPC_VERB_DESCRIBE.
 /// @param uris                  As for dipc_client_get().
 /// @param n_uris                1 or 2.
-/// @param descriptor            Ticket, prefix or descriptor, as the call with the wait takes it.
+/// @param descriptor            Ticket, prefix or descriptor, as for the call that waits.
 /// @param descriptor_len_bytes  Length of descriptor.
 /// @param options               Copied; NULL: the defaults.
 /// @param cancel                Token that ends the request, and the calls of what it gives; may be
@@ -77,9 +77,9 @@ pub unsafe extern "C" fn dipc_client_start(
     })
 }
 
-/// Gives a descriptor for poll(), epoll and event loops. It is readable once the answer has come,
-/// and from then on. Of a request that is made again, since the server is busy or drains, it may be
-/// readable before for a moment.
+/// Gives a descriptor for poll(), epoll and event loops. It becomes readable when the answer has
+/// come, and stays readable. If the request is made again, because the server is busy or drains,
+/// the descriptor may also be readable for a moment before.
 ///
 /// @param pending  Request.
 /// @param out      Receives the descriptor. It is the request's, which closes it; it is not to be
@@ -194,8 +194,10 @@ pub unsafe extern "C" fn dipc_pending_try_put(
 /// request is done.
 ///
 /// @param pending  Request.
-/// @param out      Receives the table from here, once, to be freed by dipc_put_free().
-/// @param answers  Receives the table from there, once. An old value is overwritten, not released.
+/// @param out      Receives the put, which sends this side's table, once; to be freed by
+///                 dipc_put_free().
+/// @param answers  Receives the stream of the server's table, once. An old value is overwritten,
+///                 not released.
 /// @param error    May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_NOTHING: the server has not answered yet; dipc_pending_fd() tells when.
 ///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the tables were given before, or the
@@ -226,7 +228,8 @@ pub unsafe extern "C" fn dipc_pending_try_exchange(
     })
 }
 
-/// Frees a request; ends it if it was not answered. NULL does nothing. What it gave stays valid.
+/// Frees a request. NULL does nothing. A request that was not answered ends. Streams and other
+/// results that the request gave stay valid.
 ///
 /// @param pending  Request, or NULL; no call on it is running.
 ///

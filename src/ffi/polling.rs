@@ -19,7 +19,7 @@ use crate::ffi::stream::fetched;
 
 /// Gives a descriptor for poll(), epoll and event loops. It is readable when dipc_stream_try_next()
 /// may find something: a batch, the end, a failure, a deadline that has passed, a triggered token.
-/// It is readable at first, and for good behind the end.
+/// It is readable at first, and stays readable after the end.
 ///
 /// Call dipc_stream_try_next() until it returns DIPC_NOTHING, and only then sleep on the
 /// descriptor. Many streams can stand in one epoll instance; none has a thread.
@@ -31,7 +31,7 @@ use crate::ffi::stream::fetched;
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
 ///         not of dipc_client_get(). DIPC_ERR_UNSUPPORTED: the stream copies the arrays of another
-///         one. DIPC_ERR_OUT_OF_RESOURCES: no descriptors are left.
+///         stream. DIPC_ERR_OUT_OF_RESOURCES: no descriptors are left.
 ///
 /// # Safety
 ///
@@ -58,8 +58,8 @@ pub unsafe extern "C" fn dipc_stream_fd(
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_NOTHING: nothing has come yet; dipc_stream_fd() tells when to call again.
 ///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or not of
-///         dipc_client_get(). DIPC_ERR_UNSUPPORTED: the stream copies the arrays of another one.
-///         Otherwise the stream's status, as of dipc_stream_status().
+///         dipc_client_get(). DIPC_ERR_UNSUPPORTED: the stream copies the arrays of another stream.
+///         Otherwise the stream's status, as from dipc_stream_status().
 ///
 /// # Safety
 ///
@@ -79,8 +79,8 @@ pub unsafe extern "C" fn dipc_stream_try_next(
 
 /// dipc_stream_fd() for a host stream.
 ///
-/// @param stream  Stream of dipc_stream_to_host() that was made of one of dipc_client_get() with
-///                arrays on the host, not released. One thread at a time uses it; none of its
+/// @param stream  Stream of dipc_stream_to_host() that was made of a stream of dipc_client_get()
+///                with arrays on the host, not released. One thread at a time uses it; none of its
 ///                callbacks may be running.
 /// @param out     As for dipc_stream_fd().
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
@@ -149,10 +149,10 @@ pub unsafe extern "C" fn dipc_server_request_fd(
 }
 
 /// Gives a descriptor for the event loop of a host that pushes batches: the pull form without a
-/// thread for each stream. Call dipc_request_push() and dipc_request_finish() with timeout_ns 0.
-/// Where one returns DIPC_ERR_TIMEOUT, the descriptor becomes readable when the call may go on: the
-/// client has taken batches, has gone, or has cancelled. It is readable at first, and for good
-/// behind the end.
+/// thread for each stream. Call dipc_request_push() and dipc_request_finish() with timeout_ns 0. If
+/// a call returns DIPC_ERR_TIMEOUT, the descriptor becomes readable when it is useful to call
+/// again: the client has taken batches, has gone, or has cancelled. It is readable at first, and
+/// stays readable after the end.
 ///
 /// @param request  Request of dipc_server_next_request().
 /// @param out      Receives the descriptor. It is the request's, which closes it; it is not to be

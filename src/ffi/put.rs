@@ -18,9 +18,10 @@ use crate::ffi::text::{TextOut, try_bytes, try_str};
 /// dipc_client_exchange(). One thread
 /// at a time uses it; a dipc_cancel ends a call on another thread.
 ///
-/// The thread that calls also writes and reads the connection. Between two calls the library answers
-/// the server. After a call that fails, other than by DIPC_ERR_TIMEOUT, DIPC_ERR_INVALID_ARGUMENT
-/// or DIPC_ERR_INVALID_DATA of a batch, the put is over: every later call says the same.
+/// The thread that calls also writes and reads the connection. Between two calls the library
+/// answers the server. After a call that fails, other than by DIPC_ERR_TIMEOUT,
+/// DIPC_ERR_INVALID_ARGUMENT or DIPC_ERR_INVALID_DATA of a batch, the put is over: every later call
+/// returns the same status.
 pub struct dipc_put {
     state: HandleState,
     pub(super) inner: Put,
@@ -40,8 +41,8 @@ impl dipc_put {
     }
 }
 
-/// Sends a batch of a put of dipc_client_put_open() or dipc_client_exchange(). Waits for the batch's sync_event, and for a
-/// slow server.
+/// Sends a batch, by a put of dipc_client_put_open() or dipc_client_exchange(). Waits for the
+/// batch's sync_event, and for a slow server.
 ///
 /// @param put                 Put; exclusive during the call.
 /// @param batch               Moved on success: its release becomes NULL. It is called when the
@@ -53,10 +54,11 @@ impl dipc_put {
 ///                            dipc_put_fd() tells when there is room.
 /// @param error               May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. Otherwise the caller still owns the batch. DIPC_ERR_NULL_ARGUMENT.
-///         DIPC_ERR_TIMEOUT: the server was too slow; call again, unless dipc_put_is_over():
-///         the options' stall timeout or deadline has passed. DIPC_ERR_INVALID_ARGUMENT: the put has a source, or is over.
-///         DIPC_ERR_INVALID_DATA: the batch is invalid. DIPC_ERR_CANCELLED. DIPC_ERR_DISCONNECTED.
-///         The status with which the server's host has failed the table.
+///         DIPC_ERR_TIMEOUT: the server was too slow. Call again, unless dipc_put_is_over() is
+///         true: then the options' stall timeout or deadline has passed. DIPC_ERR_INVALID_ARGUMENT:
+///         the put has a source, or is over. DIPC_ERR_INVALID_DATA: the batch is invalid.
+///         DIPC_ERR_CANCELLED. DIPC_ERR_DISCONNECTED. The status with which the server's host has
+///         failed the table.
 ///
 /// # Safety
 ///
@@ -86,9 +88,9 @@ pub unsafe extern "C" fn dipc_put_push(
     })
 }
 
-/// Waits for the next word of the server's host that a part of the table is safe
-/// (dipc_request_result()). Sends the batches of a source meanwhile. Once the put is over, gives the
-/// results that came before its end.
+/// Waits until the server's host reports by dipc_request_result() that a part of the table is safe.
+/// While it waits, it sends the batches of the put's source, if there is one. Once the put is over,
+/// gives the results that came before its end.
 ///
 /// @param put          Put; exclusive during the call.
 /// @param timeout_ns   Most nanoseconds to wait; DIPC_FOREVER: no limit; 0: no wait, and
@@ -151,18 +153,18 @@ pub unsafe extern "C" fn dipc_put_result(
     })
 }
 
-/// Ends the table, and waits until the server's host has taken all of it. Sends the rest of a source
-/// first. dipc_put_next_result() still gives the results that nobody has asked for.
+/// Ends the table, and waits until the server's host has taken all of it. Sends the rest of a
+/// source first. dipc_put_next_result() still gives the results that nobody has asked for.
 ///
 /// @param put          Put; exclusive during the call.
 /// @param timeout_ns   Most nanoseconds to wait; DIPC_FOREVER: no limit; 0: no wait, and
 ///                     dipc_put_fd() tells when to call again.
 /// @param out_batches  Receives the number of batches that the host has taken; may be NULL.
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: call again, unless
-///         dipc_put_is_over(). DIPC_ERR_DISCONNECTED: the connection ended before the
-///         server's last word. Whether the host has taken the table is not known then, and the text
-///         says so. Otherwise as dipc_put_push().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: call again, unless dipc_put_is_over()
+///         is true. DIPC_ERR_DISCONNECTED: the connection ended before the server's final answer.
+///         It is not known then whether the host has taken the table; the text says so. Otherwise
+///         as dipc_put_push().
 ///
 /// # Safety
 ///
@@ -190,8 +192,8 @@ pub unsafe extern "C" fn dipc_put_finish(
 /// @param code   A DIPC_ERR_*; any other number becomes DIPC_ERR_PROVIDER.
 /// @param text   UTF-8; copied.
 /// @param error  May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK, also where the put is over. DIPC_ERR_NULL_ARGUMENT.
-///         DIPC_ERR_INVALID_ARGUMENT: text is not UTF-8.
+/// @return DIPC_OK, also if the put is over. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT:
+///         text is not UTF-8.
 ///
 /// # Safety
 ///
@@ -231,8 +233,9 @@ pub unsafe extern "C" fn dipc_put_headers(
     export!(put, error, out => |put| boxed(put.inner.headers()))
 }
 
-/// Gives a descriptor for an event loop. It is readable at first, when a call with timeout_ns 0 that
-/// returned DIPC_ERR_TIMEOUT may go on, and for good once the put is over.
+/// Gives a descriptor for an event loop. It is readable at first. After a call with timeout_ns 0
+/// has returned DIPC_ERR_TIMEOUT, it becomes readable when it is useful to call again. Once the put
+/// is over, it stays readable.
 ///
 /// @param put    Put; exclusive during the call.
 /// @param out    Receives the descriptor. It is the put's, which closes it; it is not to be read or
@@ -252,8 +255,8 @@ pub unsafe extern "C" fn dipc_put_fd(
     export!(put, error, out => |put| put.inner.fd()?.as_raw_fd())
 }
 
-/// Frees a put. A table that is not finished fails. NULL does nothing. Batches that the server still
-/// has are released when it gives them back, or when its process has ended.
+/// Frees a put. NULL does nothing. A table that is not finished fails. Batches that the server
+/// still has are released when it gives them back, or when its process has ended.
 ///
 /// @param put  Put, or NULL; no call on it is running.
 ///

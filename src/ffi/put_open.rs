@@ -95,7 +95,7 @@ pub unsafe extern "C" fn dipc_client_put(
 /// @param options               Copied; NULL: the defaults.
 /// @param cancel                As for dipc_client_put().
 /// @param schema                Read, not moved.
-/// @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
+/// @param device_type           Device of the batches, for example ARROW_DEVICE_CPU.
 /// @param out                   Receives the put, to be freed by dipc_put_free().
 /// @param error                 May be NULL; on failure receives details for dipc_error_free().
 /// @return As dipc_client_put(). DIPC_ERR_UNSUPPORTED: this process cannot read the device.
@@ -132,26 +132,27 @@ pub unsafe extern "C" fn dipc_client_put_open(
     })
 }
 
-/// Exchanges tables with a server: one from here, batch by batch, and one from there, on one
-/// connection at once. Waits until the server accepts. Then dipc_put_push() and dipc_put_finish()
-/// send, and the stream answers receives; two threads may do so at once. Either table may end first.
-/// dipc_put_finish() waits until the server's host has ended its own table and has read all of this
-/// one: read answers to its end before or meanwhile.
+/// Exchanges tables with a server over one connection: sends a table batch by batch, and receives
+/// the server's table at the same time. Waits until the server accepts. Then dipc_put_push() and
+/// dipc_put_finish() send, and the stream answers receives; two threads may do so at once. Either
+/// table may end first. dipc_put_finish() waits until the server's host has ended its own table and
+/// has read all of the client's table. Read answers to its end before this call or, on another
+/// thread, during it.
 ///
-/// An error at either side ends both tables at both sides. So does the release of answers before its
-/// end, and dipc_put_free() before dipc_put_finish().
+/// An error at either side ends both tables at both sides. So does the release of answers before
+/// its end, and dipc_put_free() before dipc_put_finish().
 ///
 /// @param client                Client.
 /// @param uris                  One string: the server's URI.
 /// @param n_uris                1.
 /// @param descriptor            As for dipc_client_put().
 /// @param descriptor_len_bytes  Length of descriptor.
-/// @param options               Of the table from here. Copied; NULL: the defaults.
-/// @param answer_options        Of the table from there: window, validation, lent limit, stall
-///                              timeout and spinning count. Copied; NULL: the defaults.
+/// @param options               Of the table that is sent. Copied; NULL: the defaults.
+/// @param answer_options        Of the server's table. Only window, validation, lent limit, stall
+///                              timeout and spinning have an effect. Copied; NULL: the defaults.
 /// @param cancel                As for dipc_client_put().
-/// @param schema                Of the table from here. Read, not moved.
-/// @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
+/// @param schema                Of the table that is sent. Read, not moved.
+/// @param device_type           Device of the batches, for example ARROW_DEVICE_CPU.
 /// @param out                   Receives the put, to be freed by dipc_put_free().
 /// @param answers               Receives the stream of the server's table, on the host. Its
 ///                              get_schema waits for the server's schema. An old value is

@@ -38,9 +38,9 @@ pub unsafe extern "C" fn dipc_put_options_new(
     export!(error, out = boxed(PutOptions::default()))
 }
 
-/// Sets how long the server may take from the connection to its first answer. Default: 10 s.
-/// It ends the wait for a server that is silent, not the wait for a host that decides: that ends by
-/// the stall time-out and the deadline.
+/// Sets how long the server may take from the connection to its first answer. Default: 10 s. A
+/// silent server fails the put after this time. The limit does not apply while the server's host
+/// decides whether to take the table: only the stall timeout and the deadline end that wait.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param connect_timeout_ns  Nanoseconds.
@@ -60,8 +60,8 @@ pub unsafe extern "C" fn dipc_put_options_set_connect_timeout_ns(
     export!(options, error, set connect_timeout = Duration::from_nanos(connect_timeout_ns))
 }
 
-/// Sets how long the server may take nothing and say nothing while the client waits for it; then
-/// the stream fails with DIPC_ERR_TIMEOUT. Default: DIPC_FOREVER.
+/// Sets how long the server may neither take data nor send anything while the client waits for it.
+/// After that the stream fails with DIPC_ERR_TIMEOUT. Default: DIPC_FOREVER.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param stall_timeout_ns  Nanoseconds, or DIPC_FOREVER.
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn dipc_put_options_set_stall_timeout_ns(
     export!(options, error, set stall_timeout = time_limit(stall_timeout_ns))
 }
 
-/// Sets how long the whole stream may take, from the request on; then it fails with
+/// Sets how long the whole stream may take, from the request on. After that it fails with
 /// DIPC_ERR_TIMEOUT. The server's host sees the time that is left. Default: DIPC_FOREVER.
 ///
 /// @param options  Options to change; exclusive during the call.
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn dipc_put_options_set_deadline_ns(
     export!(options, error, set deadline = time_limit(deadline_ns))
 }
 
-/// Sets headers for the server's host, in place of those set before. Default: none.
+/// Sets headers for the server's host, and replaces headers set before. Default: none.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param headers  Copied. At most 64 KiB in all, 5 bytes for each pair included.
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn dipc_put_options_set_headers(
     })
 }
 
-/// Sends the header `authorization` also where others may read the connection, as
+/// Sends the header `authorization` also where others may read the connection, like
 /// dipc_get_options_set_send_secrets(). Default: false.
 ///
 /// @param options  Options to change; exclusive during the call.
@@ -151,8 +151,9 @@ pub unsafe extern "C" fn dipc_put_options_set_send_secrets(
     export!(options, error, set send_secrets = send_secrets)
 }
 
-/// Has each message checked by a checksum, as dipc_get_options_set_checksums(). For an exchange
-/// these options decide for both directions. Default: false.
+/// Makes each message carry a checksum that the receiver checks, like
+/// dipc_get_options_set_checksums(). In an exchange this option applies to both directions.
+/// Default: false.
 ///
 /// @param options    Options to change; exclusive during the call.
 /// @param checksums  Whether to check.
@@ -172,7 +173,7 @@ pub unsafe extern "C" fn dipc_put_options_set_checksums(
     export!(options, error, set checksums = checksums)
 }
 
-/// Sets how bodies travel, as dipc_server_options_set_body(). Default: DIPC_BODY_AUTO.
+/// Sets how bodies travel, like dipc_server_options_set_body(). Default: DIPC_BODY_AUTO.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param policy  DIPC_BODY_AUTO, DIPC_BODY_PACKED or DIPC_BODY_LENT.
@@ -213,7 +214,7 @@ pub unsafe extern "C" fn dipc_put_options_set_compression(
     export!(options, error, set compression = compression_of(compression)?)
 }
 
-/// Sets how many connections carry the stream, as dipc_get_options_set_connections(). Default: 1.
+/// Sets how many connections carry the stream, like dipc_get_options_set_connections(). Default: 1.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param connections  1 to 16.

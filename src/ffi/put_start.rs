@@ -13,8 +13,8 @@ use crate::ffi::pending::dipc_pending;
 use crate::ffi::put_options::dipc_put_options;
 use crate::ffi::status::dipc_status;
 
-/// dipc_client_put_open() without a wait, for event loops. Threads of the client connect and wait for
-/// the server, as for dipc_client_start(). dipc_pending_try_put() gives the put.
+/// dipc_client_put_open() without waiting, for event loops. Threads of the client connect and wait
+/// for the server, as for dipc_client_start(). dipc_pending_try_put() gives the put.
 ///
 /// @param client                Client.
 /// @param uris                  One string: the server's URI.
@@ -24,13 +24,13 @@ use crate::ffi::status::dipc_status;
 /// @param options               Copied; NULL: the defaults.
 /// @param cancel                As for dipc_client_start().
 /// @param schema                Read, not moved.
-/// @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
+/// @param device_type           Device of the batches, for example ARROW_DEVICE_CPU.
 /// @param out                   Receives the request, to be freed by dipc_pending_free().
 /// @param error                 May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK: the request gets every later failure. DIPC_ERR_NULL_ARGUMENT.
 ///         DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is released.
-///         DIPC_ERR_INVALID_DATA: it is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot
-///         express it, or the URI is of a server that takes no tables.
+///         DIPC_ERR_INVALID_DATA: schema is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot
+///         express schema, or the URI is that of a server that takes no tables.
 ///         DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are left.
 ///
 /// # Safety
@@ -66,26 +66,26 @@ pub unsafe extern "C" fn dipc_client_start_put(
     })
 }
 
-/// dipc_client_exchange() without a wait, for event loops. Threads of the client connect and wait for
-/// the server, as for dipc_client_start(). dipc_pending_try_exchange() gives the two tables.
+/// dipc_client_exchange() without waiting, for event loops. Threads of the client connect and wait
+/// for the server, as for dipc_client_start(). dipc_pending_try_exchange() gives the two tables.
 ///
 /// @param client                Client.
 /// @param uris                  One string: the server's URI.
 /// @param n_uris                1.
 /// @param descriptor            As for dipc_client_put().
 /// @param descriptor_len_bytes  Length of descriptor.
-/// @param options               Of the table from here. Copied; NULL: the defaults.
-/// @param answer_options        Of the table from there, as for dipc_client_exchange(). Copied;
-///                              NULL: the defaults.
+/// @param options               Of the table that is sent. Copied; NULL: the defaults.
+/// @param answer_options        Of the server's table, as for dipc_client_exchange(). Copied; NULL:
+///                              the defaults.
 /// @param cancel                As for dipc_client_start().
-/// @param schema                Of the table from here. Read, not moved.
-/// @param device_type           Device of the batches, as ARROW_DEVICE_CPU.
+/// @param schema                Of the table that is sent. Read, not moved.
+/// @param device_type           Device of the batches, for example ARROW_DEVICE_CPU.
 /// @param out                   Receives the request, to be freed by dipc_pending_free().
 /// @param error                 May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK: the request gets every later failure. DIPC_ERR_NULL_ARGUMENT.
 ///         DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: schema is released.
-///         DIPC_ERR_INVALID_DATA: it is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot
-///         express it, or the URI is of a server that takes no tables.
+///         DIPC_ERR_INVALID_DATA: schema is invalid. DIPC_ERR_UNSUPPORTED: the IPC format cannot
+///         express schema, or the URI is that of a server that takes no tables.
 ///         DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors are left.
 ///
 /// # Safety

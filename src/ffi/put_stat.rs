@@ -13,12 +13,12 @@ pub const DIPC_PUT_STAT_BYTES_LENT: i32 = 2;
 pub const DIPC_PUT_STAT_BYTES_COPIED: i32 = 3;
 /// Bytes of bodies sent through the connection.
 pub const DIPC_PUT_STAT_BYTES_SENT: i32 = 4;
-/// Buffers that the server has of this client over this connection and has not given back. Their
+/// Buffers that this client has lent to the server over this connection and has not got back. Their
 /// arrays are released when the server gives them back, or when its process has ended.
 pub const DIPC_PUT_STAT_LENT_OUTSTANDING: i32 = 5;
 
-/// Tells whether the put is over: finished, failed, cancelled or too late. Then a DIPC_ERR_TIMEOUT is
-/// the end of the put, and not the end of a call's own time.
+/// Tells whether the put is over: finished, failed, cancelled or too late. If it is,
+/// DIPC_ERR_TIMEOUT means that the put has failed, and another call does not help.
 ///
 /// @param put  Put, or NULL.
 /// @return true if it is; true for NULL and in the child of a fork.

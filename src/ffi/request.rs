@@ -131,7 +131,7 @@ pub unsafe extern "C" fn dipc_request_peer(
     })
 }
 
-/// Tells whether the client has gone or has cancelled. More batches are useless then.
+/// Tells whether the client has gone or has cancelled. Further batches are then not sent.
 ///
 /// @param request  Request, or NULL.
 /// @return true if it has; true for NULL and in the child of a fork.
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn dipc_request_is_cancelled(request: *const dipc_request)
 }
 
 /// Gives a descriptor that becomes readable (POLLIN) when dipc_request_is_cancelled() becomes true.
-/// A provider that waits can poll() it beside its other descriptors.
+/// A provider that waits can poll() it together with its other descriptors.
 ///
 /// Each call gives the same descriptor. Do not close, read or write it. It is valid until the
 /// request is freed or, for a provider, until its stream is released. Use dup() to keep it longer.
@@ -167,16 +167,16 @@ pub unsafe extern "C" fn dipc_request_cancel_fd(
     export!(request, error, out_fd => |request| request.get().cancel_fd()?.as_raw_fd())
 }
 
-/// Pull form: sends the schema, before the first batch: that of the whole table, unless the host
-/// has called dipc_request_take_selection().
+/// Pull form: sends the schema. Call it before the first batch, with the schema of the whole table,
+/// unless the host has called dipc_request_take_selection().
 ///
 /// @param request      Request.
 /// @param schema       Read, not moved.
-/// @param device_type  Device of the batches, as ARROW_DEVICE_CPU.
+/// @param device_type  Device of the batches, for example ARROW_DEVICE_CPU.
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: called twice, a provider's
 ///         request, or the client has selected columns that the schema does not have; then the
-///         client has been told. DIPC_ERR_INVALID_DATA: the schema is invalid.
+///         client has got the error. DIPC_ERR_INVALID_DATA: the schema is invalid.
 ///         DIPC_ERR_UNSUPPORTED: this process cannot read the device. DIPC_ERR_CANCELLED,
 ///         DIPC_ERR_DISCONNECTED: the client is gone.
 ///
@@ -198,8 +198,8 @@ pub unsafe extern "C" fn dipc_request_start(
     })
 }
 
-/// Pull form: sends a batch, or what the client has selected of it. Waits for the batch's
-/// sync_event, and for a slow client. Of a batch without wanted rows nothing is sent.
+/// Pull form: sends a batch, or the part of it that the client has selected. Waits for the batch's
+/// sync_event, and for a slow client. If the client wants no rows of the batch, nothing is sent.
 ///
 /// @param request             Request.
 /// @param batch               Moved on success: its release becomes NULL. After the client has
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn dipc_request_finish(
 /// becomes DIPC_ERR_PERMISSION.
 ///
 /// Provider: return non-zero afterwards, or an errno from the stream. The client gets the reason
-/// given here, also where the provider then returns 0 and the stream ends well.
+/// given here, even if the provider then returns 0 and the stream ends well.
 ///
 /// @param request  Request.
 /// @param code     A DIPC_ERR_*, which the client also gets. Any other number becomes

@@ -1,4 +1,4 @@
-//! What a request says beside its ticket, and the headers of its answer.
+//! What a request says in addition to its ticket, and the headers of its answer.
 
 use crate::error::{Error, Result};
 use crate::ffi::client_options::DIPC_FOREVER;
@@ -34,7 +34,7 @@ pub(super) fn number_of(verb: Verb) -> i32 {
     }
 }
 
-/// The verb with this number, of those that a table answers.
+/// The verb with this number. Only verbs whose answer is a table are valid.
 pub(super) fn verb_of(number: i32) -> Result<Verb> {
     match number {
         DIPC_VERB_GET => Ok(Verb::Get),
@@ -62,8 +62,8 @@ pub unsafe extern "C" fn dipc_request_verb(request: *const dipc_request) -> i32 
 /// How long the client still waits for the end of the stream.
 ///
 /// @param request  Request, or NULL.
-/// @return Nanoseconds; DIPC_FOREVER where the client has set no deadline; 0 once it has passed,
-///         for NULL and in the child of a fork.
+/// @return Nanoseconds; DIPC_FOREVER if the client has set no deadline; 0 once it has passed, for
+///         NULL and in the child of a fork.
 ///
 /// # Safety
 ///
@@ -96,8 +96,8 @@ pub unsafe extern "C" fn dipc_request_headers(
 }
 
 /// Adds headers to the answer of a request. The client gets them with the schema; headers that are
-/// added later go with a failure of the stream. A client that does not know headers gets none, nor
-/// does a client whose request fails before the schema: it has no stream.
+/// added later go with a failure of the stream. A client gets none of them if it does not know
+/// headers, or if its request fails before the schema, because then it has no stream.
 ///
 /// @param request  Request.
 /// @param headers  Copied. One answer has at most 32 KiB, 5 bytes for each pair included.

@@ -8,9 +8,10 @@ use crate::ffi::headers::dipc_headers;
 use crate::ffi::status::dipc_status;
 use crate::proto::MAX_REQUEST_HEADERS;
 
-/// Sets how long the whole stream may take, from the request on; then it fails with
+/// Sets how long the whole stream may take, from the request on. After that it fails with
 /// DIPC_ERR_TIMEOUT. The server's host sees the time that is left (dipc_request_time_left_ns()).
-/// Until then a busy server is asked again. Default DIPC_FOREVER: it asks once.
+/// Until the deadline the client asks a busy server again. Default: DIPC_FOREVER; then it asks a
+/// busy server only once.
 ///
 /// @param options      Options to change; exclusive during the call.
 /// @param deadline_ns  Nanoseconds, or DIPC_FOREVER. 0: the deadline has passed when the stream
@@ -53,12 +54,13 @@ pub unsafe extern "C" fn dipc_get_options_set_send_secrets(
     export!(options, error, set send_secrets = send_secrets)
 }
 
-/// Has each message checked by a checksum (CRC-32C) where a network could change it unseen: over
-/// tcp and ucx. Over shm, where nothing leaves the machine, and over tls, which has its own checks,
-/// nothing changes. A stream whose bytes were changed fails: with DIPC_ERR_PROTOCOL where this side
-/// sees the change, with DIPC_ERR_DISCONNECTED where the server does, whose log has the reason.
-/// Bodies travel as bytes from and to host memory then, also over ucx. Default: false. A server
-/// without libdipc's extension is refused with DIPC_ERR_UNSUPPORTED.
+/// Makes each message carry a checksum (CRC-32C) that the receiver checks, over the transports
+/// where a network could change a message unseen: tcp and ucx. The option has no effect over shm,
+/// where nothing leaves the machine, and over tls, which has its own checks. A stream whose bytes
+/// were changed fails: with DIPC_ERR_PROTOCOL if this side sees the change, and with
+/// DIPC_ERR_DISCONNECTED if the server sees it; the reason is then in the server's log. With
+/// checksums, bodies travel as bytes from and to host memory, also over ucx. Default: false. A
+/// server without libdipc's extension is refused with DIPC_ERR_UNSUPPORTED.
 ///
 /// @param options    Options to change; exclusive during the call.
 /// @param checksums  Whether to check.
@@ -78,8 +80,8 @@ pub unsafe extern "C" fn dipc_get_options_set_checksums(
     export!(options, error, set checksums = checksums)
 }
 
-/// Lets dipc_client_get_parts() follow a description of another server's to ucx addresses. Peers of
-/// ucx can read and write this process's memory. Default false.
+/// Lets dipc_client_get_parts() connect to ucx addresses of other servers that a description names.
+/// Peers of ucx can read and write this process's memory. Default false.
 ///
 /// @param options          Options to change; exclusive during the call.
 /// @param trusted_network  Whether every process that such a description can name is trusted.
@@ -99,8 +101,8 @@ pub unsafe extern "C" fn dipc_get_options_set_trusted_network(
     export!(options, error, set trusted_network = trusted_network)
 }
 
-/// Sets headers for the server's host, in place of those set before. Default none. A server that
-/// does not know headers refuses the request with DIPC_ERR_UNSUPPORTED.
+/// Sets headers for the server's host, and replaces headers set before. Default: none. A server
+/// that does not know headers refuses the request with DIPC_ERR_UNSUPPORTED.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param headers  Copied. At most 64 KiB in all, 5 bytes for each pair included.

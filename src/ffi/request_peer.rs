@@ -8,7 +8,7 @@ use crate::ffi::request::dipc_request;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::TextOut;
 
-/// The number of the client's process; 0 where it has none in this process's namespace.
+/// The number of the client's process; 0 if it has no number in this process's namespace.
 pub const DIPC_PEER_PID: i32 = 1;
 /// The number of its user.
 pub const DIPC_PEER_UID: i32 = 2;
@@ -19,7 +19,7 @@ pub const DIPC_PEER_GID: i32 = 3;
 ///
 /// @param request  Request, or NULL.
 /// @param which    DIPC_PEER_*.
-/// @return The number; -1 over a network, which does not tell, for an unknown number, for NULL and
+/// @return The number; -1 for a client that came over a network, for an unknown which, for NULL and
 ///         in the child of a fork.
 ///
 /// # Safety
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn dipc_request_peer_transport(
     })
 }
 
-/// The client's address: "10.0.0.7:40112". A port says nothing of the user behind it.
+/// The client's address: "10.0.0.7:40112". The port does not show which user the client belongs to.
 ///
 /// @param request        Request.
 /// @param buffer         Receives the text and a NUL; NULL asks for the length only.

@@ -8,8 +8,8 @@ use crate::ffi::status::dipc_status;
 use crate::ffi::text::try_bytes;
 use crate::server::SentTable;
 
-/// Gives the schema of the table that the client sends, for a host that accepts or refuses the
-/// table with it. Waits for the schema, which follows the request at once.
+/// Gives the schema of the table that the client sends, so that the host can decide whether to
+/// accept the table. Waits for the schema, which the client sends right after the request.
 ///
 /// @param request  Request with DIPC_VERB_PUT or DIPC_VERB_EXCHANGE.
 /// @param out      Receives the schema, to be released. An old value is overwritten.
@@ -33,11 +33,11 @@ pub unsafe extern "C" fn dipc_request_source_schema(
 /// Accepts the table that the client sends, and gives it as a stream: from now on the client sends
 /// batches, as fast as the host reads. The arrays outlive the request and the client.
 ///
-/// The host reads the stream to its end, then answers: a provider returns 0 and leaves its `out`
-/// alone, or for DIPC_VERB_EXCHANGE ends the stream that it gave; in the pull form
-/// dipc_request_finish(). Anything else fails the table for the client: an
-/// error, or an answer before the end of the stream. A table that its client leaves or fails ends
-/// with an error of the stream, never with its end.
+/// The host reads the stream to its end, then answers. For DIPC_VERB_PUT a provider returns 0 and
+/// leaves its `out` alone; for DIPC_VERB_EXCHANGE it ends the stream that it gave; a host of the
+/// pull form calls dipc_request_finish(). Anything else, such as an error or an answer before the
+/// end of the stream, fails the table for the client. If the client goes or fails the table, the
+/// stream ends with an error, never as if it were complete.
 ///
 /// dipc_stream_status(), dipc_stream_stat(), dipc_stream_metadata(), dipc_stream_fd() and
 /// dipc_stream_try_next() work with the stream.

@@ -12,7 +12,7 @@ use crate::ffi::text::{TextOut, try_slice, try_str};
 /// As a number of rows: all up to the end of the table.
 pub const DIPC_ALL_ROWS: u64 = u64::MAX;
 
-/// Asks for some columns of a table alone. The stream's schema has them in the order of the names.
+/// Asks for only some columns of a table. The stream's schema has them in the order of the names.
 /// Buffers of other columns are not sent; nothing is copied for that. Default: all columns.
 ///
 /// The get itself fails with DIPC_ERR_INVALID_ARGUMENT if the table does not have a column, or has
@@ -48,9 +48,9 @@ pub unsafe extern "C" fn dipc_get_options_set_columns(
     })
 }
 
-/// Asks for a range of rows of a table alone. Batches outside the range are not sent, and the
-/// server ends the stream behind the last row. Default: all rows. A table that ends earlier has
-/// fewer.
+/// Asks for only a range of rows of a table. Batches outside the range are not sent, and the server
+/// ends the stream after the last row. Default: all rows. If the table ends earlier, the stream has
+/// fewer rows.
 ///
 /// dipc_client_get_parts() refuses a range, because it counts the rows of one part.
 ///
@@ -77,14 +77,14 @@ pub unsafe extern "C" fn dipc_get_options_set_range(
     })
 }
 
-/// Asks for the rows alone that pass a filter, which the server evaluates: other rows are not sent.
+/// Asks for only the rows that pass a filter, which the server evaluates: other rows are not sent.
 /// A range counts the rows that pass, and the filter may read columns that are not asked for.
 /// Default: all rows.
 ///
-/// The get itself fails with DIPC_ERR_INVALID_ARGUMENT if the table does not have a column, or a row
-/// has no result (a division by zero); with DIPC_ERR_UNSUPPORTED, and the name, for a function or a
-/// type that filters do not support, for a table in a GPU's memory, and if the server knows no
-/// filters.
+/// The get itself fails with DIPC_ERR_INVALID_ARGUMENT if the table does not have a column, or a
+/// row has no result (a division by zero); with DIPC_ERR_UNSUPPORTED if filters do not support a
+/// function or a type (the text has its name), if the table is in a GPU's memory, and if the server
+/// knows no filters.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param message  A substrait.ExtendedExpression with one expression, which gives booleans, as
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn dipc_get_options_set_filter(
     })
 }
 
-/// Says whether the client of a request wants some columns alone (dipc_get_options_set_columns()).
+/// Says whether the client of a request wants only some columns (dipc_get_options_set_columns()).
 /// The host gives all columns, and the library sends those that are wanted, unless the host calls
 /// dipc_request_take_selection().
 ///
@@ -131,7 +131,8 @@ pub unsafe extern "C" fn dipc_request_selects_columns(request: *const dipc_reque
 /// Counts the columns that the client of a request has named.
 ///
 /// @param request  Request, or NULL.
-/// @return The number. 0 also where dipc_request_selects_columns() says false: all are wanted.
+/// @return The number. 0 also if dipc_request_selects_columns() is false: then the client wants all
+///         columns.
 ///
 /// # Safety
 ///
@@ -206,12 +207,12 @@ pub unsafe extern "C" fn dipc_request_rows(request: *const dipc_request) -> u64 
     })
 }
 
-/// Gives the filter that the rows must pass which the client of a request wants
-/// (dipc_get_options_set_filter()).
+/// Gives the filter of a request's client (dipc_get_options_set_filter()): the client wants only
+/// the rows that pass it.
 ///
 /// @param request        Request.
-/// @param buffer         Receives the bytes of a substrait.ExtendedExpression, which are not checked
-///                       yet; NULL asks for the length only.
+/// @param buffer         Receives the bytes of a substrait.ExtendedExpression. The library has not
+///                       checked them. NULL asks for the length only.
 /// @param size_bytes     Size of buffer.
 /// @param out_len_bytes  Receives the length; 0: all rows pass.
 /// @param error          May be NULL; on failure receives details for dipc_error_free().
@@ -238,15 +239,15 @@ pub unsafe extern "C" fn dipc_request_filter(
     })
 }
 
-/// Takes it upon the host to select: the stream that it gives for the request has the wanted
-/// columns, in their order, and the wanted rows alone. For a host that reads less then, as from a
-/// file. A host that does not call this gives the whole table, and the library selects of it
-/// without a copy.
+/// Declares that the host selects itself: the stream that it gives for the request has only the
+/// wanted columns, in their order, and only the wanted rows. This is for hosts that can then read
+/// less, for example from a file. If a host does not call this, it gives the whole table, and the
+/// library selects from it without a copy.
 ///
 /// @param request  Request, before its stream begins: before dipc_request_start(), or before a
 ///                 provider's stream gives its schema.
 /// @param error    May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK, also where nothing is selected. DIPC_ERR_NULL_ARGUMENT.
+/// @return DIPC_OK, also if the client selects nothing. DIPC_ERR_NULL_ARGUMENT.
 ///         DIPC_ERR_INVALID_ARGUMENT: the stream has begun.
 ///
 /// # Safety
@@ -260,8 +261,8 @@ pub unsafe extern "C" fn dipc_request_take_selection(
     export!(request, error, |request| request.get().select_by_host())
 }
 
-/// Says whether the client of a request in the pull form has all rows of its range. Batches that
-/// are pushed later are released, and the host may call dipc_request_finish().
+/// Says whether all rows that the client of a request has asked for were pushed, in the pull form.
+/// Batches that are pushed later are released, and the host may call dipc_request_finish().
 ///
 /// @param request  Request, or NULL.
 /// @return true if so. false for a client that has not limited the rows, for a provider's request,

@@ -61,7 +61,7 @@ pub const DIPC_SERVER_STAT_BYTES_STAGED: i32 = 11;
 pub const DIPC_SERVER_STAT_ROWS: i32 = 12;
 /// Record batches that clients have sent since the start.
 pub const DIPC_SERVER_STAT_BATCHES_RECEIVED: i32 = 13;
-/// Their rows.
+/// Rows of the batches that clients have sent since the start.
 pub const DIPC_SERVER_STAT_ROWS_RECEIVED: i32 = 14;
 /// Body bytes that clients have sent since the start, lent ones included.
 pub const DIPC_SERVER_STAT_BYTES_RECEIVED: i32 = 15;
@@ -75,8 +75,8 @@ pub const DIPC_SERVER_STAT_REQUESTS_FINISHED: i32 = 18;
 pub const DIPC_SERVER_STAT_REQUESTS_FAILED: i32 = 19;
 /// Requests that were refused, since the start.
 pub const DIPC_SERVER_STAT_REQUESTS_REFUSED: i32 = 20;
-/// Rows of the batches that tables and providers gave to be sent since the start, those included
-/// that a filter or a range left out.
+/// Rows of the batches that tables and providers gave to be sent since the start, including the
+/// rows that a filter or a range left out.
 pub const DIPC_SERVER_STAT_ROWS_READ: i32 = 21;
 
 /// Makes a server without tickets. Starts two threads: the first serves connections, the second
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn dipc_server_location(
 
 /// Pull form: waits for the next request for a ticket of dipc_server_serve_pull(), or for a ticket
 /// that dipc_server_set_handler_pull() serves; with dipc_server_options_set_authorizer_pull() also
-/// for a request that is to be decided.
+/// for a request that waits for the host's decision.
 ///
 /// @param server      Server.
 /// @param timeout_ns  Most nanoseconds to wait; 0: do not wait; DIPC_FOREVER: no limit.

@@ -24,7 +24,8 @@ use crate::server::{Authorizer, ServerRequest, SharedAuthorizer};
 /// @param request   The client's request; valid during the call, not to be freed. To refuse with
 /// its                  own status and text the authorizer calls dipc_request_fail() and returns
 ///                  non-zero. dipc_request_set_principal() names the client.
-/// @return 0 to allow. Any other number refuses: DIPC_ERR_PERMISSION where it gave no status.
+/// @return 0 to allow. Any other number refuses, with DIPC_ERR_PERMISSION if dipc_request_fail()
+///         was not called.
 pub type dipc_authorizer =
     Option<unsafe extern "C" fn(userdata: *mut c_void, request: *mut dipc_request) -> i32>;
 
@@ -50,14 +51,15 @@ impl Authorizer for ForeignAuthorizer {
     }
 }
 
-/// Sets what decides about each request. Default: whoever can connect may do everything.
+/// Sets the function that decides about each request. Default: whoever can connect may do
+/// everything.
 ///
 /// @param options     Options to change; exclusive during the call.
 /// @param authorizer  Called for each request, as dipc_authorizer says. NULL: the default.
 /// @param userdata    Given to authorizer and finalizer; may be NULL.
 /// @param finalizer   Called once, when the options and every server made with them have been
 ///                    freed, or the options have another authorizer, and the last call has
-///                    returned; may be NULL. Not used where authorizer is NULL.
+///                    returned; may be NULL. Not used if authorizer is NULL.
 /// @param error       May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK: the library calls the finalizer. Otherwise it does not.
 ///         DIPC_ERR_NULL_ARGUMENT.
@@ -88,12 +90,12 @@ pub unsafe extern "C" fn dipc_server_options_set_authorizer(
 /// Pull form: dipc_server_next_request() gives each request twice, first for the decision about it,
 /// as dipc_authorizer says. dipc_request_is_undecided() tells the two apart. The host answers by
 /// dipc_request_allow(), or refuses by dipc_request_fail(), and frees the request; freeing alone
-/// refuses it. For hosts that a library cannot call. Default: false. Not used where the options
-/// have an authorizer.
+/// refuses it. This is for hosts whose functions a library cannot call. Default: false. No effect
+/// if the options have an authorizer.
 ///
 /// @param options  Options to change; exclusive during the call.
-/// @param pulled   Whether the host decides in the pull form. It must then take requests, also
-///                 where no ticket is served in the pull form: clients wait for the decision.
+/// @param pulled   Whether the host decides in the pull form. It must then take requests even if no
+///                 ticket is served in the pull form, because clients wait for the decision.
 /// @param error    May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///
@@ -113,7 +115,7 @@ pub unsafe extern "C" fn dipc_server_options_set_authorizer_pull(
 /// Pull form: tells whether a request waits for the host's decision.
 ///
 /// @param request  Request, or NULL.
-/// @return true until dipc_request_allow() or dipc_request_fail(), where
+/// @return true until dipc_request_allow() or dipc_request_fail(), if
 ///         dipc_server_options_set_authorizer_pull() asks for decisions; false for any other
 ///         request and for NULL.
 ///
@@ -128,7 +130,8 @@ pub unsafe extern "C" fn dipc_request_is_undecided(request: *const dipc_request)
     })
 }
 
-/// Pull form: allows what a client asks for. dipc_request_set_principal() comes before.
+/// Pull form: allows what a client asks for. Call dipc_request_set_principal() before this, if at
+/// all.
 ///
 /// @param request  Request for which dipc_request_is_undecided() is true; still to be freed.
 /// @param error    May be NULL; on failure receives details for dipc_error_free().
@@ -177,7 +180,7 @@ pub unsafe extern "C" fn dipc_request_set_principal(
 /// @param size_bytes     Size of buffer.
 /// @param out_len_bytes  Receives the length of the name, without the NUL.
 /// @param error          May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: it has given none.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: the authorizer has given no name.
 ///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
 ///
 /// # Safety

@@ -11,8 +11,8 @@ use crate::ffi::text::try_strs;
 /// The server goes on listening, so that clients hear the refusal, and dipc_server_stop() ends what
 /// is left. May be called again, to name other servers.
 ///
-/// Clients of libdipc ask the named servers next, by the rules of docs/operation.md. Whoever can
-/// connect is told the URIs.
+/// Clients of libdipc ask the named servers next, by the rules of docs/operation.md. Every client
+/// that can connect learns the URIs.
 ///
 /// @param server  Server.
 /// @param uris    n_uris strings: URIs of servers that have the same tickets, best first; may be

@@ -8,17 +8,17 @@ use crate::ffi::provider::{ForeignProvider, dipc_provider};
 use crate::ffi::server::dipc_server;
 use crate::ffi::status::dipc_status;
 
-/// Sets the provider of every ticket that is not served by itself: queries, commands, keys of
-/// partitions. dipc_request_ticket() says what the client wants, and dipc_request_verb() what it
-/// wants with it: the table, a description of it, or a list of the tickets that begin so. A handler
-/// that does not know a verb fails the request with DIPC_ERR_UNSUPPORTED. A handler set before is
-/// replaced; its streams go on.
+/// Sets the provider for every ticket that the server does not have, such as queries, commands, or
+/// keys of partitions. dipc_request_ticket() says what the client wants, and dipc_request_verb()
+/// what it wants with it: the table, a description of it, or a list of the tickets that begin with
+/// it. A handler that does not know a verb fails the request with DIPC_ERR_UNSUPPORTED. A handler
+/// set before is replaced; its streams go on.
 ///
 /// @param server     Server.
 /// @param provider   Called once for each stream, as dipc_provider says. NULL: no handler.
 /// @param userdata   Given to provider and finalizer; may be NULL.
 /// @param finalizer  Called once, when the handler was replaced or the server freed, and the last
-///                   call has returned; may be NULL. Not used where provider is NULL.
+///                   call has returned; may be NULL. Not used if provider is NULL.
 /// @param flags      0, or DIPC_PROVIDER_DETERMINISTIC.
 /// @param error      May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK: the library calls the finalizer. Otherwise it does not.
@@ -47,8 +47,8 @@ pub unsafe extern "C" fn dipc_server_set_handler(
     })
 }
 
-/// Serves every ticket that is not served by itself in the pull form: their requests come out of
-/// dipc_server_next_request(). A handler set before is replaced.
+/// Serves, in the pull form, every ticket that the server does not have: dipc_server_next_request()
+/// gives their requests. A handler set before is replaced.
 ///
 /// @param server  Server.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().

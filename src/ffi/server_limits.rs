@@ -9,9 +9,9 @@ use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
 
 /// Sets how many connections the server keeps. Further clients get DIPC_ERR_BUSY. Up to 64 places
-/// are only for processes of the server's own user, by shm. Default: as many as take half of the
-/// files that the process may open (RLIMIT_NOFILE): one over shm takes two, one over tcp one for each
-/// socket.
+/// are only for processes of the server's own user, by shm. Default: as many as need half of the
+/// files that the process may open (RLIMIT_NOFILE). A connection over shm needs two files, and one
+/// over tcp needs one for each of its sockets.
 ///
 /// @param options          Options to change; exclusive during the call.
 /// @param max_connections  Connections; at least 1.
@@ -75,9 +75,9 @@ pub unsafe extern "C" fn dipc_server_options_set_max_streams_per_peer(
         Some(some(max_streams, "max_streams_per_peer")?))
 }
 
-/// Sets how many streams one connection may carry at once, of clients that have many on one. A
-/// client with more opens another connection. Default: max_streams. With 1, each stream has a
-/// connection.
+/// Sets how many streams one connection may carry at once, if the client can have many streams on
+/// one connection. A client with more streams opens another connection. Default: max_streams. With
+/// 1, each stream has its own connection.
 ///
 /// @param options      Options to change; exclusive during the call.
 /// @param max_streams  Streams; at least 1.
@@ -101,10 +101,10 @@ pub unsafe extern "C" fn dipc_server_options_set_max_streams_per_connection(
     })
 }
 
-/// Sets how long a stream may wait for its client while other clients find no place for theirs: for
-/// the client to take batches, or to send the next batch of a put that the host waits for. Then the
-/// stream fails with DIPC_ERR_TIMEOUT, and its connection ends. While there are places for all, a
-/// client may take as long as it likes. Default: 30 s.
+/// Sets how long a stream may wait for its client while other clients find no place for their
+/// streams. A stream waits for its client to take batches, or to send the next batch of a put.
+/// After this time the stream fails with DIPC_ERR_TIMEOUT, and its connection ends. While there are
+/// places for all, a client may take as long as it likes. Default: 30 s.
 ///
 /// @param options     Options to change; exclusive during the call.
 /// @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.
@@ -124,9 +124,9 @@ pub unsafe extern "C" fn dipc_server_options_set_credit_timeout_ns(
     export!(options, error, set credit_timeout = time(timeout_ns, "credit timeout")?)
 }
 
-/// Sets how much memory requests of more than 64 KiB may take together before they have come whole.
-/// A client whose request does not fit is disconnected. Another user has half of it at most.
-/// Default: 64 MiB.
+/// Sets how much memory all requests of more than 64 KiB together may take before they have arrived
+/// completely. A client whose request does not fit is disconnected. Another user may take half of
+/// it at most. Default: 64 MiB.
 ///
 /// @param options    Options to change; exclusive during the call.
 /// @param max_bytes  Bytes; 0: no request may have more than 64 KiB.
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn dipc_server_options_set_max_request_bytes(
 }
 
 /// Sets how long a client may take for the handshake of TLS, and until all sockets of one
-/// connection have come; then they are closed. Default: 10 s.
+/// connection have come. After that the sockets are closed. Default: 10 s.
 ///
 /// @param options     Options to change; exclusive during the call.
 /// @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.
@@ -171,8 +171,8 @@ pub unsafe extern "C" fn dipc_server_options_set_handshake_timeout_ns(
     })
 }
 
-/// Sets how long a client may take from its connection to the end of its first request; then the
-/// connection is closed. Default: 30 s.
+/// Sets how long a client may take from its connection to the end of its first request. After that
+/// the connection is closed. Default: 30 s.
 ///
 /// @param options     Options to change; exclusive during the call.
 /// @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.
@@ -192,9 +192,10 @@ pub unsafe extern "C" fn dipc_server_options_set_request_timeout_ns(
     export!(options, error, set request_timeout = time(timeout_ns, "request timeout")?)
 }
 
-/// Sets how long a connection is kept over which the client asks for nothing, up to twice this
-/// time. A connection with memory that either side lends stays, and one over which a table was sent
-/// to the server. A client of libdipc connects again when it needs to. Default: 10 min.
+/// Sets how long the server keeps a connection over which the client asks for nothing; it may take
+/// twice this time. The server does not close a connection while either side lends memory over it,
+/// nor one over which a table was sent to the server. A client of libdipc connects again when it
+/// needs to. Default: 10 min.
 ///
 /// @param options     Options to change; exclusive during the call.
 /// @param timeout_ns  Nanoseconds; DIPC_FOREVER: no limit.

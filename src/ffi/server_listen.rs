@@ -1,4 +1,4 @@
-//! Listening by sockets of the host's.
+//! Listening on sockets that the host has opened.
 
 use std::ffi::c_char;
 use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd};
@@ -9,15 +9,15 @@ use crate::ffi::server::{DIPC_URI_BYTES, dipc_server};
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_str};
 
-/// Listens by a socket that listens already, as a service manager hands over (LISTEN_FDS), and
-/// gives the URI for clients. The socket's address decides the URI. Whoever else has the socket can
-/// go on with it: the server neither shuts it down nor removes its file.
+/// Listens on a socket that listens already, such as one from a service manager (LISTEN_FDS), and
+/// gives the URI for clients. The socket's address decides the URI. Other processes that have the
+/// socket can go on using it: the server neither shuts it down nor removes its file.
 ///
 /// @param server         Server.
 /// @param scheme         "shm": fd is a Unix stream socket, at a path or an abstract name. "tcp",
 ///                       "tls": fd is a TCP socket.
-/// @param fd             Descriptor. The server closes it if the call succeeds. The socket no
-///                       longer waits (O_NONBLOCK), also for others that have it.
+/// @param fd             Descriptor. The server closes it if the call succeeds. The call makes the
+///                       socket non-blocking (O_NONBLOCK), also for other processes that have it.
 /// @param buffer         Receives the URI for clients and a NUL; NULL if it is not wanted.
 /// @param size_bytes     Size of buffer: at least DIPC_URI_BYTES, or 0 with a NULL buffer.
 /// @param out_len_bytes  Receives the length of the URI, without the NUL.

@@ -51,11 +51,12 @@ pub unsafe extern "C" fn dipc_server_options_new(
     export!(error, out = boxed(ServerOptions::default()))
 }
 
-/// Sets how many streams are served at once. Further requests are refused with DIPC_ERR_BUSY; one
-/// with a deadline is asked again until then, and so waits for a place. Each
-/// stream of a provider uses one thread. A stream whose client has gone does not count, even if its
-/// provider has not returned; dipc_server_options_set_max_providers() limits those. An eighth of
-/// the streams, 64 at most, is only for processes of the server's own user, by shm. Default: 64.
+/// Sets how many streams are served at once. Further requests are refused with DIPC_ERR_BUSY. A
+/// client whose request has a deadline asks again until the deadline, and so waits for a place.
+/// Each stream of a provider uses one thread. A stream whose client has gone does not count, even
+/// if its provider has not returned; dipc_server_options_set_max_providers() limits such streams.
+/// An eighth of the streams, 64 at most, is only for processes of the server's own user, by shm.
+/// Default: 64.
 ///
 /// @param options      Options to change; exclusive during the call.
 /// @param max_streams  Streams; at least 1.
@@ -83,14 +84,14 @@ pub unsafe extern "C" fn dipc_server_options_set_max_streams(
     })
 }
 
-/// Sets how many streams may be with providers, or with the host in the pull form, at once. Streams
+/// Sets how many streams providers, or the host in the pull form, may work on at once. Streams
 /// whose clients have gone count too. Further requests for such tickets are refused with
 /// DIPC_ERR_BUSY. Default: max_streams and 64 more.
 ///
 /// The limit keeps clients from piling up threads in a provider that does not return. A provider
 /// that waits should also wait for dipc_request_cancel_fd(). After a cancel the client uses other
-/// connections until the provider returns. It closes the stream's connection if the server is
-/// silent for the stall timeout, or for 60 s.
+/// connections until the provider returns. The client closes the stream's connection if the server
+/// is silent for the stall timeout, or for 60 s.
 ///
 /// @param options        Options to change; exclusive during the call.
 /// @param max_providers  Streams; at least 1.
@@ -272,8 +273,8 @@ pub unsafe extern "C" fn dipc_server_options_set_body(
 }
 
 /// Sets the compression of bodies. Compressed bodies travel as bytes. dipc_server_publish()
-/// compresses a table once, and the server keeps the compressed bodies beside the arrays. Default:
-/// DIPC_COMPRESSION_NONE.
+/// compresses a table once, and the server keeps the compressed bodies in addition to the arrays.
+/// Default: DIPC_COMPRESSION_NONE.
 ///
 /// @param options      Options to change; exclusive during the call.
 /// @param compression  DIPC_COMPRESSION_NONE, DIPC_COMPRESSION_LZ4 or DIPC_COMPRESSION_ZSTD.

@@ -7,8 +7,9 @@ use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
 
 /// Sets how many batches and bytes a client may send before the host takes them, in a put and in an
-/// exchange. Default: 16 batches, 256 MiB. A client gets at most its part of
-/// dipc_server_options_set_max_region_bytes(): the bytes there divided by the streams.
+/// exchange. Default: 16 batches, 256 MiB. The bytes are at most those of
+/// dipc_server_options_set_max_region_bytes() divided by the streams of
+/// dipc_server_options_set_max_streams(), but 1 MiB is always allowed.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param batches  Record batches; at least 1.
@@ -52,9 +53,9 @@ pub unsafe extern "C" fn dipc_server_options_set_put_validation(
     export!(options, error, set take.level = level_of(validation)?)
 }
 
-/// Sets how long a client may be silent while the host waits for its batches. Then the host's stream
-/// fails with DIPC_ERR_TIMEOUT. Default: DIPC_FOREVER. A client may be slow, and the server notices
-/// a dead client without this limit.
+/// Sets how long a client may be silent while the host waits for its batches. After that the host's
+/// stream fails with DIPC_ERR_TIMEOUT. Default: DIPC_FOREVER. A client may be slow, and the server
+/// notices a dead client without this limit.
 ///
 /// @param options           Options to change; exclusive during the call.
 /// @param stall_timeout_ns  Nanoseconds, or DIPC_FOREVER.
@@ -74,9 +75,10 @@ pub unsafe extern "C" fn dipc_server_options_set_put_stall_timeout_ns(
     export!(options, error, set take.stall_timeout = time_limit(stall_timeout_ns))
 }
 
-/// Sets how much memory of this process one message of a client may take beside its body. A message
-/// that needs more ends the table with DIPC_ERR_OUT_OF_MEMORY. Default: 512 MiB, or 16 GiB for a
-/// client of the same user. dipc_get_options_set_message_limit_bytes() says which memory counts.
+/// Sets how much memory of this process one message of a client may take in addition to its body. A
+/// message that needs more ends the table with DIPC_ERR_OUT_OF_MEMORY. Default: 512 MiB, or 16 GiB
+/// for a client of the same user. dipc_get_options_set_message_limit_bytes() says which memory
+/// counts.
 ///
 /// @param options              Options to change; exclusive during the call.
 /// @param message_limit_bytes  Bytes.

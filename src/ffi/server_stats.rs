@@ -34,7 +34,7 @@ pub struct dipc_histogram {
     pub buckets: [u64; DIPC_HISTOGRAM_BUCKETS],
 }
 
-/// Figures of a server, of one label, or of the process, since the start if they do not say "now".
+/// Figures of a server, of one label, or of the process, since the start unless they say "now".
 /// Later versions append members.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -43,10 +43,10 @@ pub struct dipc_server_stats {
     pub connections: u64,
     /// Connections accepted; 0 for a label.
     pub connections_opened: u64,
-    /// Of these, those that are over; 0 for a label.
+    /// Accepted connections that are over; 0 for a label.
     pub connections_closed: u64,
-    /// Connections that were not accepted: of strangers, past a bound, or without a handshake; 0
-    /// for a label.
+    /// Connections that were not accepted: the user is not allowed, a limit is reached, or the
+    /// handshake fails; 0 for a label.
     pub connections_refused: u64,
     /// Streams with a client now; 0 for a label.
     pub streams_active: u64,
@@ -56,11 +56,11 @@ pub struct dipc_server_stats {
     pub region_bytes: u64,
     /// Record batches sent.
     pub batches_sent: u64,
-    /// Their rows.
+    /// Rows of these batches.
     pub rows_sent: u64,
     /// Record batches that clients sent.
     pub batches_received: u64,
-    /// Their rows.
+    /// Rows of these batches.
     pub rows_received: u64,
     /// Body bytes lent without a copy.
     pub bytes_lent: u64,
@@ -94,14 +94,14 @@ pub struct dipc_server_stats {
     pub requests_refused: [u64; DIPC_STATS_STATUSES],
     /// Nanoseconds from a request's arrival until its first batch was sent.
     pub first_batch_ns: dipc_histogram,
-    /// Nanoseconds from when a batch was there until it was handed to the connection: encoded,
-    /// copied where it has to be, and behind the wait for a slow client. Of the first batch of each
-    /// stream, and of each 64th behind it.
+    /// Nanoseconds from when a batch was there until the connection had it: encoding, a copy if one
+    /// is needed, and waiting for a slow client. Measured for the first batch of each stream, and
+    /// for every 64th batch after it.
     pub hand_over_ns: dipc_histogram,
     /// Body bytes that a request has carried, both ways, when it ended.
     pub request_bytes: dipc_histogram,
-    /// Rows of the batches that tables and providers gave to be sent, those included that a filter
-    /// or a range left out. Batches behind the end of a range are not read.
+    /// Rows of the batches that tables and providers gave to be sent, including the rows that a
+    /// filter or a range left out. Batches after the end of a range are not read.
     pub rows_read: u64,
 }
 
@@ -184,7 +184,8 @@ impl StatsOut {
         Ok(Self { out, size })
     }
 
-    /// Writes as much as the caller knows, and zeros where the caller knows more.
+    /// Writes the members that the caller's struct has, and zeros for members that only the
+    /// caller's struct has.
     fn set(self, stats: &dipc_server_stats) {
         let known = size_of::<dipc_server_stats>().min(self.size);
         let out = self.out.cast::<u8>();
@@ -199,8 +200,8 @@ impl StatsOut {
     }
 }
 
-/// Gives all figures of a server. Several threads may call it at once; figures that rise meanwhile
-/// may be a little apart.
+/// Gives all figures of a server. Several threads may call it at once; if figures rise during the
+/// call, they may not match each other exactly.
 ///
 /// @param server      Server.
 /// @param out         Receives the figures. Members that the library does not know become 0.
@@ -230,8 +231,9 @@ pub unsafe extern "C" fn dipc_server_get_stats(
 
 /// Gives the figures of the requests with one label: a ticket of the server's own, a label of
 /// dipc_request_set_label(), "(handler)" for what a handler serves without one, "(list)" for lists
-/// of the server's own, or "(other)" for all labels behind the first 1,000. The label of a ticket
-/// is its text, with U+FFFD for what is no text, cut behind 128 bytes, where "…" stands.
+/// of the server's own, or "(other)" for all labels after the first 1,000. The label of a ticket is
+/// its text: U+FFFD replaces bytes that are not UTF-8, and a text of more than 128 bytes is cut and
+/// ends with "…".
 ///
 /// @param server      Server.
 /// @param label       The label; UTF-8.
@@ -299,7 +301,8 @@ pub extern "C" fn dipc_histogram_upper_bound(bucket: usize) -> u64 {
 }
 
 /// Gives all figures of a server in Prometheus' text format, version 0.0.4: each label is a value
-/// of the label "ticket". The text grows: ask again where it does not fit any more.
+/// of the label "ticket". The text grows between calls: if the buffer has become too small, ask for
+/// the length again.
 ///
 /// @param server         Server.
 /// @param buffer         Receives the text and a NUL; NULL asks for the length only.
@@ -330,10 +333,10 @@ pub unsafe extern "C" fn dipc_server_stats_text(
 }
 
 /// Names the label under which a request is counted (dipc_server_get_label_stats()). An authorizer
-/// may call it, and a handler before the stream begins: before a provider returns its stream, the
-/// host of the pull form pushes the schema, or a handler takes the client's stream and reads it.
-/// Otherwise the label is the ticket, or "(handler)" for what a handler serves. Behind the first
-/// 1,000 labels of a server all others are counted as "(other)".
+/// may call it. So may a handler before the stream begins: a provider before it returns its stream,
+/// a host of the pull form before dipc_request_start(), and a handler of a put before it reads the
+/// client's stream. Otherwise the label is the ticket, or "(handler)" for what a handler serves.
+/// After the first 1,000 labels of a server all others are counted as "(other)".
 ///
 /// @param request  Request.
 /// @param label    1 to 128 bytes of UTF-8. Choose few: each label has figures of its own.

@@ -129,8 +129,8 @@ pub unsafe extern "C" fn dipc_server_publish(
     })
 }
 
-/// dipc_server_publish() in the place of what the ticket stands for, if anything. At no moment is
-/// the ticket unknown, and streams under way go on with what they began.
+/// Like dipc_server_publish(), but replaces what the ticket stands for, if anything. The ticket is
+/// served all the time, and running streams go on with the earlier table.
 ///
 /// @param server            Server.
 /// @param ticket            What clients ask for: any bytes, at most 1016 KiB. Copied.
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn dipc_server_publish(
 /// @param batches           An array of n_batches arrays, each moved on success.
 /// @param n_batches         Number of batches; 0 is a table without rows.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
-/// @return As dipc_server_publish(), but for DIPC_ERR_ALREADY_EXISTS.
+/// @return As dipc_server_publish(), except DIPC_ERR_ALREADY_EXISTS.
 ///
 /// # Safety
 ///

@@ -323,7 +323,7 @@ pub(super) unsafe fn fetched<'a, S: CStream>(stream: *const S) -> Result<&'a mut
         .ok_or_else(|| Error::invalid_argument("the stream is not one of dipc_client_get()"))
 }
 
-/// Encodes metadata as in `ArrowSchema.metadata`; nothing where there is none.
+/// Encodes metadata as in `ArrowSchema.metadata`; no bytes if there is no metadata.
 pub(super) fn encode_metadata(pairs: &[(String, String)]) -> Result<Vec<u8>> {
     if pairs.is_empty() {
         return Ok(Vec::new());

@@ -14,18 +14,18 @@ use crate::ffi::text::{TextOut, try_str};
 
 /// The subject of the client's certificate: "CN=alice, O=Example".
 pub const DIPC_CERTIFICATE_SUBJECT: i32 = 1;
-/// Its alternative names, each behind its kind, with ", " between them: "DNS:a.example,
-/// URI:spiffe://example/a". Kinds: DNS, IP, URI, email.
+/// The certificate's alternative names, each after its kind, with ", " between them:
+/// "DNS:a.example, URI:spiffe://example/a". Kinds: DNS, IP, URI, email.
 pub const DIPC_CERTIFICATE_NAMES: i32 = 2;
-/// Its SHA-256: 64 lower-case hexadecimal digits.
+/// The certificate's SHA-256: 64 lower-case hexadecimal digits.
 pub const DIPC_CERTIFICATE_FINGERPRINT: i32 = 3;
 
 /// Sets the server's certificate, for addresses that begin with tls://. The files are read by
 /// dipc_server_listen(), and again by dipc_server_reload_tls().
 ///
 /// @param options           Options to change; exclusive during the call.
-/// @param certificate_file  Path of a PEM file: the server's certificate, then those that lead to
-///                          its authority.
+/// @param certificate_file  Path of a PEM file: the server's certificate, then the intermediate
+///                          certificates up to its authority.
 /// @param key_file          Path of a PEM file: the certificate's private key.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a path is not UTF-8.
@@ -52,8 +52,8 @@ pub unsafe extern "C" fn dipc_server_options_set_tls(
     })
 }
 
-/// Has a server ask its tls clients for a certificate, and refuse those that have none of these
-/// authorities. Default: clients are not asked.
+/// Makes a server ask its tls clients for a certificate, and refuse clients whose certificate is
+/// not from one of these authorities. Default: clients are not asked.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param ca_file  Path of a PEM file: the authorities.
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn dipc_server_options_set_tls_client_ca(
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK, also for a server without certificates. DIPC_ERR_NULL_ARGUMENT.
 ///         DIPC_ERR_INVALID_ARGUMENT, DIPC_ERR_NOT_FOUND, DIPC_ERR_PERMISSION, DIPC_ERR_IO: a file
-///         cannot be used, and the server goes on with what it had.
+///         cannot be used, and the server goes on with the earlier files.
 ///
 /// # Safety
 ///
@@ -102,12 +102,13 @@ pub unsafe extern "C" fn dipc_server_reload_tls(
 /// Sets the client's certificate, for servers that ask for one.
 ///
 /// @param options           Options to change; exclusive during the call.
-/// @param certificate_file  Path of a PEM file: the client's certificate, then those that lead to
-///                          its authority.
+/// @param certificate_file  Path of a PEM file: the client's certificate, then the intermediate
+///                          certificates up to its authority.
 /// @param key_file          Path of a PEM file: the certificate's private key.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: a path is not UTF-8. The
-///         files are read by the client's first tls connection, which fails where one is of no use.
+///         files are read by the client's first tls connection, which fails if a file cannot be
+///         used.
 ///
 /// # Safety
 ///
@@ -131,7 +132,7 @@ pub unsafe extern "C" fn dipc_client_options_set_tls(
     })
 }
 
-/// Sets the authorities whose certificates servers may have. Default: those of the system.
+/// Sets the authorities whose certificates servers may have. Default: the system's authorities.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param ca_file  Path of a PEM file: the authorities.
@@ -183,8 +184,8 @@ pub unsafe extern "C" fn dipc_client_options_set_tls_server_name(
     })
 }
 
-/// Who the certificate of a request's client is for. An authority of the server's options has
-/// signed it.
+/// Gives the subject, the names or the fingerprint of the client's certificate. An authority of the
+/// server's options has signed the certificate.
 ///
 /// @param request        Request.
 /// @param which          DIPC_CERTIFICATE_*.

@@ -47,8 +47,8 @@ handle!(dipc_receiver, "receiver");
 /// @param out               Receives the receiver, to be freed by dipc_receiver_free().
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED,
-///         DIPC_ERR_INVALID_ARGUMENT: this machine lacks the options' device, the server at the
-///         URI knows no verbs, or the verb is another, or the ticket is too long.
+///         DIPC_ERR_INVALID_ARGUMENT: this machine lacks the options' device, the server at the URI
+///         knows no verbs, verb is none of the three, or the ticket is too long.
 ///
 /// # Safety
 ///
@@ -211,8 +211,8 @@ pub unsafe extern "C" fn dipc_receiver_handle_control(
     })
 }
 
-/// Reports that a connection has ended. Batches that have arrived can still be taken; then the stream
-/// fails, unless everything has arrived.
+/// Reports that a connection has ended. Batches that have arrived can still be taken. After them
+/// the stream fails, unless everything has arrived.
 ///
 /// @param receiver  Receiver; exclusive during the call.
 /// @param role      Connection, as in dipc_receiver_handle_control().

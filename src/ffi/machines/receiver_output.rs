@@ -108,7 +108,7 @@ pub unsafe extern "C" fn dipc_receiver_next(
     })
 }
 
-/// Cancels the stream. The server is told, and lent memory goes back.
+/// Cancels the stream. The receiver tells the server, and gives lent memory back.
 ///
 /// @param receiver  Receiver; exclusive during the call.
 /// @param error     May be NULL; on failure receives details for dipc_error_free().
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn dipc_receiver_cancel(
 /// @param out_tag         Receives the tag of a tagged message, otherwise 0.
 /// @param out_parts       Receives an array of pointers to the parts. Array and parts are valid
 ///                        until the next call of this function or dipc_receiver_free().
-/// @param out_lens_bytes  Receives an array of the parts' lengths, valid as long.
+/// @param out_lens_bytes  Receives an array of the parts' lengths, valid for the same time.
 /// @param out_n_parts     Receives the number of parts.
 /// @param error           May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_NOTHING: no message waits. DIPC_ERR_NULL_ARGUMENT.

@@ -18,10 +18,10 @@ use crate::proto::{Role, SenderConfig, Uri};
 /// The producing side of one connection, for hosts that carry the messages themselves. It has no
 /// transport, no clock and no threads. One thread at a time may use it.
 ///
-/// Hand in each arriving message. Answer a request, after a look at dipc_sender_verb(), by
-/// dipc_sender_start() or dipc_sender_refuse().
-/// Send batches while dipc_sender_may_send() is true, then call dipc_sender_end(). After each call
-/// send the messages of dipc_sender_poll_transmit() until it returns DIPC_NOTHING.
+/// Hand in each arriving message. When a request has come, read dipc_sender_verb(), and answer by
+/// dipc_sender_start() or dipc_sender_refuse(). Send batches while dipc_sender_may_send() is true,
+/// then call dipc_sender_end(). After each call send the messages of dipc_sender_poll_transmit()
+/// until it returns DIPC_NOTHING.
 pub struct dipc_sender {
     state: HandleState,
     pub(super) inner: BareSender,
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn dipc_sender_new(
 }
 
 /// Hands in a tagged message of the client: a request, or a free_data list. This call releases the
-/// batches that come back.
+/// batches that the client gives back.
 ///
 /// @param sender     Sender; exclusive during the call.
 /// @param tag        The message's tag.
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn dipc_sender_handle_disconnect(
 ///
 /// @param sender       Sender, in state DIPC_SENDER_REQUESTED; exclusive during the call.
 /// @param schema       Read, not moved.
-/// @param device_type  Where the batches lie, as ARROW_DEVICE_CPU.
+/// @param device_type  Where the batches lie, for example ARROW_DEVICE_CPU.
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no request waits.
 ///         DIPC_ERR_INVALID_DATA: the schema is invalid. DIPC_ERR_UNSUPPORTED: this process cannot
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn dipc_sender_send_batch(
     })
 }
 
-/// Completes the stream, after all messages that wait.
+/// Completes the stream, after all messages that still wait to be sent.
 ///
 /// @param sender  Sender, with a stream running; exclusive during the call.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
@@ -305,7 +305,7 @@ pub unsafe extern "C" fn dipc_sender_fail(
 /// @param out_parts       Receives an array of pointers to the parts. Array and parts are valid
 ///                        until the next call of this function, dipc_sender_handle_disconnect() or
 ///                        dipc_sender_free().
-/// @param out_lens_bytes  Receives an array of the parts' lengths, valid as long.
+/// @param out_lens_bytes  Receives an array of the parts' lengths, valid for the same time.
 /// @param out_n_parts     Receives the number of parts; an empty body has none.
 /// @param error           May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_NOTHING: no message waits. DIPC_ERR_NULL_ARGUMENT.

@@ -69,8 +69,8 @@ pub unsafe extern "C" fn dipc_sender_verb(sender: *const dipc_sender) -> i32 {
 /// no clock, so the host ends a stream that takes longer, by dipc_sender_fail().
 ///
 /// @param sender  Sender, or NULL.
-/// @return Nanoseconds; DIPC_FOREVER where the client has set no deadline, for NULL, without a
-///         request and in the child of a fork.
+/// @return Nanoseconds; DIPC_FOREVER if the client has set no deadline, for NULL, without a request
+///         and in the child of a fork.
 ///
 /// # Safety
 ///

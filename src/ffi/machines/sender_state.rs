@@ -25,7 +25,8 @@ pub const DIPC_SENDER_CLOSED: i32 = 5;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_sender_state(sender: *const dipc_sender) -> i32 {
     export!(sender or DIPC_SENDER_CLOSED, |sender| match sender.inner.state() {
-        // A refused put ends by itself, and a bare sender never asks.
+        // These states count as idle: a refused put ends without the host, and a bare sender never
+        // asks for a stream.
         SenderState::Idle
         | SenderState::Draining
         | SenderState::Taking
