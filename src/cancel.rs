@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::error::{Error, Result};
 
-/// So many followers are kept before those that have died are looked for.
+/// The least number of followers to collect before the dead ones are removed.
 const MANY: usize = 16;
 
 /// Cancels every call that has the token. Clones are the same token. Cancelling is final.
@@ -21,7 +21,7 @@ pub struct Cancel {
 struct Inner {
     cancelled: AtomicBool,
     /// Readable after cancelling. Nobody drains the descriptor, so every waiter sees it. Made for
-    /// the first of them.
+    /// the first waiter.
     event: OnceLock<Arc<OwnedFd>>,
     followers: Mutex<Vec<Weak<dyn Follower>>>,
 }
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// What is told of a cancel, once, by the thread that cancels.
+/// Gets one call when the token is cancelled, on the thread that cancels.
 pub(crate) trait Follower: Send + Sync {
     /// The token is cancelled.
     fn cancelled(&self);
@@ -104,7 +104,7 @@ impl Cancel {
             let mut followers = self.inner.followers.lock();
             if followers.len() == followers.capacity() {
                 followers.retain(|follower| follower.strong_count() > 0);
-                // Room, so that the next look is far.
+                // Room for many more, so that dead followers are removed rarely.
                 let more = followers.len().max(MANY);
                 followers.reserve(more);
             }
@@ -137,7 +137,7 @@ impl Cancel {
         self.event().map(|event| event.as_fd())
     }
 
-    /// The same, to be kept.
+    /// The descriptor of [`fd`](Self::fd), to be kept.
     ///
     /// # Errors
     ///
@@ -150,7 +150,8 @@ impl Cancel {
         let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::os("cannot make a descriptor for a cancel token", errno))?;
         let event = inner.event.get_or_init(|| Arc::new(made));
-        // A cancel before this has found no descriptor, and one behind it finds this one.
+        // A cancel before this line has found no descriptor, so it is signalled here. A later
+        // cancel finds this descriptor.
         if self.is_cancelled() {
             signal(event);
         }

@@ -142,7 +142,7 @@ pub struct Error {
     cause: Option<std::sync::Arc<Error>>,
     /// The name of the protocol rule that a peer broke. The text for users omits the name.
     rule: Option<&'static str>,
-    /// What the client of a server that refuses can do instead.
+    /// What the client can do instead, if a server has refused its request.
     advice: Option<std::sync::Arc<Advice>>,
 }
 
@@ -290,7 +290,7 @@ impl Error {
         }
     }
 
-    /// What a client can do instead, by the word of the server that refused.
+    /// What a client can do instead, as the server that refused its request advises.
     pub fn advice(&self) -> Option<&Advice> {
         self.advice.as_deref()
     }

@@ -43,16 +43,16 @@
 //! | Feature | Gives |
 //! |---|---|
 //! | `tls` (default) | `tls:` URIs, by rustls |
-//! | `tokio`, `async-io` | `Client::get_async` and its like; with both, tokio's in its runtime |
+//! | `tokio`, `async-io` | `Client::get_async` and similar calls; with both, tokio in its runtime |
 //! | `arrow-59`, `arrow-60` | [`crossing`] for that version of `arrow` |
 //!
 //! # Soundness
 //!
-//! A reader checks what a peer sends before it becomes a record batch. From peers of another user,
-//! and of other machines, it checks all values, on a private copy. A peer of the same user is
-//! trusted with the values, as it could change this process's memory anyway: lengths and buffers
-//! are checked, and its memory is read where it lies. [`Level::Full`] (`GetOptions::validation`,
-//! `ServerBuilder::put_validation`) checks and copies from every peer.
+//! A reader checks what a peer sends before it becomes a record batch. It checks all values of
+//! peers of another user and of other machines, on a private copy. The values of a peer of the same
+//! user are trusted, because such a peer could change this process's memory anyway: only lengths
+//! and buffers are checked, and its memory is read where it lies. [`Level::Full`]
+//! (`GetOptions::validation`, `ServerBuilder::put_validation`) checks and copies from every peer.
 //!
 //! # Stability
 //!

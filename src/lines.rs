@@ -35,7 +35,8 @@ impl Lines {
     /// Calls `log` with a suffix for the line, unless the bound is reached.
     pub fn say(&self, log: impl FnOnce(&str)) {
         let left = {
-            // A held lock means many lines: another thread is logging, or was at a fork.
+            // A held lock means many lines: another thread is logging, or was logging when this
+            // process was forked.
             let Some(mut count) = self.count.try_lock() else {
                 return;
             };
@@ -108,8 +109,8 @@ pub(crate) mod testing {
     pub(crate) fn count(run: impl FnOnce()) -> usize {
         let lines = Arc::new(AtomicUsize::new(0));
         let counting = Dispatch::new(Counting(Arc::clone(&lines)));
-        // With one dispatcher, a place in the code that another thread comes to first is taken for
-        // one of which nobody wants to hear.
+        // With only one dispatcher, `tracing` would disable a log statement for good if another
+        // thread, which has no subscriber, reached it first.
         let _second = Dispatch::new(Counting(Arc::default()));
         dispatcher::with_default(&counting, run);
         lines.load(Ordering::SeqCst)

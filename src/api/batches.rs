@@ -52,7 +52,7 @@ impl Batches {
         Self::from_reader(RecordBatchIterator::new(batches, schema))
     }
 
-    /// Batches that are there already.
+    /// Batches that exist already.
     pub fn of<I>(schema: SchemaRef, batches: I) -> Self
     where
         I: IntoIterator<Item = RecordBatch>,
@@ -118,8 +118,8 @@ impl Batches {
         self.0.into_raw()
     }
 
-    /// The same table at `target`: each batch is copied when it is wanted, unless it is there
-    /// already.
+    /// The same table at `target`: each batch is copied when it is wanted, unless it lies at
+    /// `target` already.
     ///
     /// # Errors
     ///
@@ -166,8 +166,8 @@ impl Batches {
         Self::new(schema, super::nonblocking::Blocking::new(stream))
     }
 
-    /// Reads the table in this process. Of a table that was
-    /// [moved to a GPU](Self::moved_to), [`Reader::next_array`] gives the arrays there.
+    /// Reads the table in this process. For a table that was [moved to a GPU](Self::moved_to),
+    /// [`Reader::next_array`] gives the arrays on the GPU.
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ impl Batches {
         Self(stream)
     }
 
-    /// As the core of the server takes them.
+    /// The table in the form that the core of the server takes.
     pub(super) fn export(self) -> OwnedDeviceStream {
         self.0
     }

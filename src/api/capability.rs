@@ -15,7 +15,7 @@ pub struct Capability {
     pub name: &'static str,
     /// Why it does not work; `None`: it works.
     pub fault: Option<Error>,
-    /// What is known of it, as versions and devices, for people.
+    /// What is known of it, such as versions and devices, as text for people.
     pub details: BTreeMap<String, String>,
 }
 

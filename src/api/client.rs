@@ -17,8 +17,8 @@ use crate::error::Result;
 
 /// Asks servers for tables, and sends them tables.
 ///
-/// Clones share the idle connections, which later streams use again. Any thread may call it.
-/// Readers and batches outlive it.
+/// Clones share the idle connections, which later streams use again. Any thread may call a client.
+/// Readers and batches stay valid without the client.
 ///
 /// ```no_run
 /// let client = dipc::Client::new()?;
@@ -54,10 +54,10 @@ setters! { ClientBuilder
     /// How many idle connections are kept for each server. Default: 8.
     max_idle(count: usize) => 0.max_idle = count;
 
-    /// The most connections to one server that takes many streams on one; 0: each stream has its
-    /// own. A reader that a thread waits for has a connection to itself while there may be one more
-    /// beside the one that streams share; asynchronous streams and parts share from the start.
-    /// Default: 16.
+    /// The most connections to one server, if it takes many streams on one connection; 0: each
+    /// stream has its own connection. One connection is reserved for streams that share it. A
+    /// reader that a thread waits for has its own connection, until the number is reached;
+    /// asynchronous streams and parts of a table share from the start. Default: 16.
     connections(count: usize) => 0.connections = (count > 0).then_some(count);
 }
 
@@ -86,8 +86,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Reads the files of TLS now: of the client, and of those of later clones of this builder,
-    /// which resume each other's sessions. Otherwise the first connection reads them.
+    /// Reads the files of TLS now, for this client and for the clients of later clones of this
+    /// builder; these clients can resume each other's TLS sessions. Without this call, the first
+    /// connection reads the files.
     ///
     /// # Errors
     ///
@@ -100,7 +101,7 @@ impl ClientBuilder {
         Err(crate::error::Error::unsupported("this build has no TLS"))
     }
 
-    /// A setting of one transport, as `ucx.TLS`.
+    /// A setting of one transport, such as `ucx.TLS`.
     ///
     /// # Errors
     ///
@@ -225,8 +226,9 @@ impl Client {
         put?.finish(None)
     }
 
-    /// [`put_with`](Self::put_with), up to the server's answer. [`Put::finish`] sends the batches,
-    /// which may lie on a GPU; [`Put::stats`] says how they travelled.
+    /// Begins a [`put_with`](Self::put_with), and returns when the server has accepted.
+    /// [`Put::finish`] sends the batches, which may lie on a GPU; [`Put::stats`] says how they
+    /// travelled.
     ///
     /// # Errors
     ///
@@ -344,7 +346,7 @@ impl Client {
         Ok(Description { inner, headers })
     }
 
-    /// Asks which tables there are whose tickets begin with `prefix`.
+    /// Asks for the tables whose tickets begin with `prefix`.
     ///
     /// # Errors
     ///

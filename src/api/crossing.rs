@@ -1,9 +1,9 @@
 //! Record batches of other versions of the `arrow` crate.
 //!
 //! The API has the record batches of one version, which changes with libdipc's own major version. A
-//! program that pins another one enables the feature of that version, and reads and sends its own
-//! record batches by the module of that name. The batches cross by Arrow's C data interface: their
-//! buffers are shared, not copied.
+//! program that uses another version enables the feature of that version, and reads and sends its
+//! own record batches by the module of the same name. The batches cross by Arrow's C data
+//! interface: their buffers are shared, not copied.
 //!
 //! ```
 //! # #[cfg(feature = "arrow-59")] {
@@ -27,7 +27,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-/// What crosses of `arrow` 59, under the names of that crate.
+/// The parts of `arrow` 59 that this module converts, under the names of that crate.
 #[cfg(feature = "arrow-59")]
 mod parts_59 {
     pub use arrow_array_59::ffi;
@@ -35,8 +35,8 @@ mod parts_59 {
     pub use {arrow_schema_59 as datatypes, arrow_schema_59 as error};
 }
 
-/// The module of a version. For the next one: a feature, optional dependencies of it with a module
-/// of their names, and a line at the end of this file.
+/// The module of a version. To add a version, add a feature, its optional dependencies, a module
+/// with their names, and a line at the end of this file.
 macro_rules! version {
     ($name:ident, $($arrow:ident)::+, $feature:literal) => {
         #[doc = concat!("Record batches of `arrow` ", $feature, ".")]
@@ -104,7 +104,8 @@ macro_rules! version {
                 Ok(CrossedStream { reader, schema })
             }
 
-            /// The way in for batches of one schema, for programs that hand over batch after batch.
+            /// Converts record batches of one schema to those of the API, for programs that hand
+            /// over batch after batch.
             #[derive(Debug, Clone)]
             pub struct Entrance {
                 outside: SchemaRef,
@@ -122,17 +123,17 @@ macro_rules! version {
                     })
                 }
 
-                /// The schema of the API.
+                /// The schema, as a type of the API.
                 pub fn schema(&self) -> &arrow::datatypes::SchemaRef {
                     &self.inside
                 }
 
-                /// The record batch of the API for one of this version.
+                /// Turns a record batch of this version into one of the API.
                 ///
                 /// # Errors
                 ///
-                /// `InvalidData`, with the first difference, if the batch has other columns than the
-                /// schema.
+                /// `InvalidData`, with the first difference, if the batch has other columns than
+                /// the schema.
                 pub fn batch(&self, batch: RecordBatch) -> Result<arrow::array::RecordBatch> {
                     let given = batch.schema_ref();
                     if given.fields() != self.outside.fields() {
@@ -166,7 +167,7 @@ macro_rules! version {
                 Ok(Batches::new(inside, batches))
             }
 
-            /// The schema of the API for one of this version.
+            /// Turns a schema of this version into one of the API.
             ///
             /// # Errors
             ///
@@ -181,7 +182,7 @@ macro_rules! version {
                 schema_from_c(&unsafe { OwnedSchema::from_raw(raw) })
             }
 
-            /// The schema of this version for one of the API.
+            /// Turns a schema of the API into one of this version.
             ///
             /// # Errors
             ///
@@ -214,12 +215,12 @@ macro_rules! version {
                 entrance.batch(batch)
             }
 
-            /// The record batch of this version for one of the API. `schema` is [`schema_out`] of
-            /// the batch's.
+            /// Turns a record batch of the API into one of this version. `schema` is the result of
+            /// [`schema_out`] for the schema of the batch.
             ///
             /// # Errors
             ///
-            /// `InvalidData` if `schema` is another one.
+            /// `InvalidData` if `schema` has other columns than the batch.
             pub fn batch_out(
                 batch: arrow::array::RecordBatch,
                 schema: &SchemaRef,

@@ -32,7 +32,7 @@ pub struct Description {
 pub struct Endpoint(pub(super) Inner);
 
 impl Description {
-    /// Nothing is known yet.
+    /// A description in which nothing is known yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -58,7 +58,7 @@ impl Description {
     ///
     /// # Errors
     ///
-    /// `InvalidData` and the like: the server gave a schema that is none.
+    /// `InvalidData` and the like: the server sent no valid schema.
     pub fn table_schema(&self) -> Result<Option<SchemaRef>> {
         let schema = self.inner.schema()?;
         (schema.as_ref())
@@ -132,7 +132,7 @@ impl Endpoint {
         &self.0.descriptor
     }
 
-    /// Servers that have it, best first. None: the server that was asked.
+    /// Servers that have the part, best first. An empty list: the server that was asked has it.
     pub fn uris(&self) -> &[String] {
         &self.0.uris
     }

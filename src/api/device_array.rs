@@ -47,8 +47,8 @@ impl DeviceArray {
         metadata_of(&self.array)
     }
 
-    /// Waits until the values are there: an array on a GPU may come before its copies are complete,
-    /// with an event (`sync_event`) for the streams that read it.
+    /// Waits until the values are there. An array on a GPU may be given out before its copies are
+    /// complete. Its event (`sync_event`) says when they are, for CUDA streams that read it.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl From<RecordBatch> for DeviceArray {
     }
 }
 
-/// The custom metadata of an array. Such as is no text is left out.
+/// The custom metadata of an array; none if they are not valid text.
 pub(super) fn metadata_of(array: &OwnedDeviceArray) -> Metadata {
     match annotation(array.raw()) {
         [] => Metadata::new(),

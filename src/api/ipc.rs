@@ -1,7 +1,8 @@
 //! Messages of Arrow's IPC format from sources that nobody has checked: files, queues, Arrow
 //! Flight.
 //!
-//! Every value is checked before it becomes a record batch, as of a peer of another user.
+//! Every value is checked before it becomes a record batch, as if a peer of another user had sent
+//! it.
 //!
 //! ```
 //! # fn read(messages: Vec<(Vec<u8>, Vec<u8>)>) -> dipc::Result<()> {
@@ -80,12 +81,12 @@ impl Header {
             .map_err(|error| Error::invalid_data(error.to_string()))
     }
 
-    /// Whether the schema of this message has the fields of `schema`, as that of a file's footer:
-    /// the same names, types and dictionaries. Metadata may differ.
+    /// Whether the schema of this message has the same fields as `schema`, for example the schema
+    /// of a file's footer: the same names, types and dictionaries. Metadata may differ.
     ///
     /// # Errors
     ///
-    /// `InvalidData` and `Unsupported`: one of them is no schema of Arrow.
+    /// `InvalidData` and `Unsupported`: one of the two is not a valid schema.
     pub fn has_fields_of(&self, schema: &ipc::Schema<'_>) -> Result<bool> {
         let message = self.message()?;
         let own = message
@@ -162,8 +163,8 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Reads the schema of a stream. `message_limit`: most bytes that a message may take beside its
-    /// body; `None`: 512 MiB.
+    /// Reads the schema of a stream. `message_limit`: most bytes that a message may take in
+    /// addition to its body; `None`: 512 MiB.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
-//! What the types of this API repeat.
+//! Macros for code that the types of this API share.
 
-/// Methods of a builder, each of which sets one place and gives the builder back.
+/// Methods of a builder. Each sets one field and returns the builder.
 macro_rules! setters {
     ($builder:ident $(
         $(#[$doc:meta])*

@@ -1,16 +1,16 @@
-//! The Rust API, which the crate's root gives out. It stands on the parts that the C API stands on:
-//! `client`, `server` and `arena`. Here arrays become record batches of the `arrow` crate.
+//! The Rust API, which the crate's root re-exports. It uses the same parts as the C API: `client`,
+//! `server` and `arena`. Here arrays become record batches of the `arrow` crate.
 //!
 //! | Files | Part |
 //! |---|---|
-//! | `client`, `parts`, `options`, `uris`, `description` | requests, and what they are told |
+//! | `client`, `parts`, `options`, `uris`, `description` | requests and their answers |
 //! | `reader`, `put`, `device_array` | streams in and out |
 //! | `ipc`, `uri` | messages and addresses from elsewhere |
-//! | `server`, `server_options`, `provider`, `request`, `batches` | the other side |
+//! | `server`, `server_options`, `provider`, `request`, `batches` | servers and what they send |
 //! | `nonblocking`, `pulled`, `readiness` | the same for async programs |
 //! | `capability` | what this machine has |
 //! | `crossing` | record batches of other versions of `arrow` |
-//! | `macros` | what the types repeat |
+//! | `macros` | code that the types share |
 
 #[macro_use]
 mod macros;

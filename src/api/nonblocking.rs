@@ -1,6 +1,7 @@
 //! Requests and streams for async programs, over the pollable core. The core wakes the tasks of
-//! requests, and of streams that share a connection; others sleep in the reactor of their runtime
-//! until a descriptor of the core is readable. A task that is dropped ends its request or stream.
+//! requests, and of streams that share a connection. The tasks of other streams sleep in the
+//! reactor of their runtime until a descriptor of the core is readable. Dropping a task ends its
+//! request or stream.
 
 use std::future::poll_fn;
 use std::io;
@@ -28,7 +29,7 @@ use crate::proto::{Headers, Verb};
 
 /// The record batches of a server, as a [`Stream`].
 ///
-/// As of a [`Reader`](super::Reader): batches keep their memory alive by themselves, and a drop
+/// As with a [`Reader`](super::Reader), batches keep their memory alive by themselves, and a drop
 /// before the end cancels the stream.
 pub struct AsyncReader {
     stream: Box<client::Stream>,
@@ -221,7 +222,7 @@ pub(super) fn no_wait(error: &io::Error) -> Error {
     Error::io("the task cannot wait in its runtime", error)
 }
 
-/// The core answers each verb with its own kind.
+/// An answer of the wrong kind. It cannot come: the core answers each verb with its own kind.
 fn unexpected() -> Error {
     Error::protocol("the answer is of another verb")
 }
@@ -310,8 +311,8 @@ impl AsyncPut {
         })
     }
 
-    /// Sends a batch, and waits for a slow server. A dropped future has sent the batch, or none of
-    /// it.
+    /// Sends a batch, and waits for a slow server. If the future is dropped early, the batch was
+    /// sent as a whole or not at all.
     ///
     /// # Errors
     ///
@@ -343,7 +344,8 @@ impl AsyncPut {
         }
     }
 
-    /// The next word of the server's host that the first batches are safe; as [`Put::next_result`].
+    /// The next report of the server's host that the first batches are safe, as
+    /// [`Put::next_result`] gives it.
     ///
     /// # Errors
     ///
@@ -362,12 +364,13 @@ impl AsyncPut {
         self.0.fail(text);
     }
 
-    /// The stream for calls that wait on their thread.
+    /// The same stream, for calls that block their thread.
     pub fn into_put(self) -> Put {
         self.0
     }
 
-    /// Waits until a call that had no time may go on. An error that ended the stream comes back.
+    /// Waits until a call that failed with `Timeout`, because it did not wait, can be made again.
+    /// Returns `error` if it has ended the stream.
     async fn wait_after(&mut self, error: Error) -> Result<()> {
         if error.status() != Status::Timeout || self.0.inner.is_over() {
             return Err(error);

@@ -72,7 +72,7 @@ macro_rules! common {
             /// Default: for ever.
             deadline(limit: Duration) => inner.deadline = Some(limit);
 
-            /// The headers for the server's host, in place of all earlier ones.
+            /// The headers for the server's host. Replaces all earlier headers.
             headers(headers: Headers) => inner.headers = headers;
 
             /// Sends the header `authorization` also where others can read the connection.
@@ -81,8 +81,8 @@ macro_rules! common {
             /// Connections for the stream, if the transport can split bodies. Default: 1.
             connections(count: u16) => inner.connections = count;
 
-            /// Gives each message a checksum where a network could change it unseen: over tcp and
-            /// ucx. Bodies travel as bytes then.
+            /// Gives each message a checksum over the transports where a network could change a
+            /// message unseen: tcp and ucx. With checksums, bodies travel as bytes.
             checksums(checksums: bool) => inner.checksums = checksums;
 
             /// A token that ends the request and its stream.
@@ -99,26 +99,27 @@ setters! { GetOptions
     /// Default: 16 batches and 256 MiB.
     window(batches: u64, bytes: u64) => inner.window = Credit { batches, bytes };
 
-    /// The columns and rows that are wanted, in place of all earlier ones.
+    /// The columns and rows that are wanted. Replaces all earlier selections.
     selection(selection: Selection) => inner.selection = selection;
 
     /// Where the batches shall lie: [`Reader::next_array`](super::Reader::next_array) gives them
     /// there. Default: on the host.
     device(target: Target) => inner.device = target;
 
-    /// What is checked of the arrays. Default: [`Level::Structure`] for a server of the same user,
-    /// [`Level::Full`] for others. See [soundness](crate#soundness).
+    /// How thoroughly the arrays are checked. Default: [`Level::Structure`] for a server of the
+    /// same user, [`Level::Full`] for others. See [soundness](crate#soundness).
     validation(level: Level) => inner.level = Some(level);
 
-    /// Most bytes that one message may take here beside its body. Default: 16 GiB from a server of
-    /// the same user, less from others.
+    /// Most memory of this process that one message may take in addition to its body. Default: 16
+    /// GiB from a server of the same user, 512 MiB from others.
     message_limit(bytes: u64) => inner.message_limit = Some(bytes);
 
-    /// How long a waiting reader spins before it sleeps. Default: not at all.
+    /// How long a waiting reader spins before it sleeps. Default: zero, which means at most 50
+    /// microseconds, and only while spinning has lately found a message.
     spin(time: Duration) => inner.spin = time;
 
-    /// Follows descriptions also to servers that could read and write this process's memory: those
-    /// of ucx.
+    /// Also follows descriptions to servers over ucx, which can read and write this process's
+    /// memory.
     trusted_network(trusted: bool) => inner.trusted_network = trusted;
 }
 
@@ -129,8 +130,8 @@ impl GetOptions {
     /// # Errors
     ///
     /// [`Status::InvalidArgument`](crate::Status::InvalidArgument): a name comes twice, there are
-    /// more than 4096, or they are too long together. The get itself fails with it if the table
-    /// does not have a column, or has several of the name.
+    /// more than 4096, or they are too long together. The get itself fails with the same status if
+    /// the table lacks a column, or has several columns of one name.
     ///
     /// ```
     /// let options = dipc::GetOptions::new().columns(["day", "price"])?.rows(1_000..2_000);
@@ -147,8 +148,8 @@ impl GetOptions {
     /// evaluates it, so that other rows are not sent. A range counts the rows that pass. Default:
     /// all rows.
     ///
-    /// The get fails with `Unsupported`, and the name, for a function or a type that filters do not
-    /// support.
+    /// The get fails with `Unsupported` if filters do not support a function or a type; the text
+    /// has its name.
     ///
     /// # Errors
     ///
@@ -158,8 +159,8 @@ impl GetOptions {
         Ok(self)
     }
 
-    /// Asks only for these rows, counting from 0. A table that ends earlier has fewer. Default: all
-    /// rows. Of a table in parts ([`get_parts`](super::Client::get_parts)) it is refused.
+    /// Asks only for these rows, counting from 0. If the table ends earlier, the stream has fewer
+    /// rows. Default: all rows. [`get_parts`](super::Client::get_parts) refuses a range.
     #[must_use]
     pub fn rows(mut self, range: impl RangeBounds<u64>) -> Self {
         let first = match range.start_bound() {
@@ -179,7 +180,7 @@ impl GetOptions {
 }
 
 setters! { PutOptions
-    /// How bodies travel. Default: lent where that is possible and worth it.
+    /// How bodies travel. Default: lent if that is possible and faster.
     body(body: BodyPolicy) => inner.body = body;
 
     /// Compresses bodies, which then travel as bytes.

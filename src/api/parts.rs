@@ -14,8 +14,8 @@ impl Client {
     /// ([`send_secrets`](GetOptions::send_secrets)), and those of ucx are not asked
     /// ([`trusted_network`](GetOptions::trusted_network)).
     ///
-    /// For programs that spread the parts over threads or machines of their own; otherwise
-    /// [`get_parts`](Self::get_parts).
+    /// This is for programs that spread the parts over threads or machines of their own; other
+    /// programs use [`get_parts`](Self::get_parts).
     ///
     /// # Errors
     ///

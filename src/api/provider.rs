@@ -8,9 +8,9 @@ use crate::error::{Error, Result, Status, panic_text};
 use crate::proto::Verb;
 use crate::server;
 
-/// Answers requests. Each call runs on a thread for its stream alone, which then reads the batches,
-/// so it may block. The client gets the status and the text of an error.
-/// A panic fails the stream at its client, and the server goes on.
+/// Answers requests. Each call has a thread that serves only its stream, so it may block. The same
+/// thread then reads the batches. The client gets the status and the text of an error. A panic
+/// fails the stream at its client, and the server goes on.
 ///
 /// A closure that takes a [`Request`] and returns [`Batches`] is a provider that answers gets.
 pub trait Provider: Send + Sync + 'static {
@@ -51,9 +51,10 @@ pub trait Provider: Send + Sync + 'static {
         Err(Error::unsupported("this server exchanges no tables"))
     }
 
-    /// The whole of a put: [`accept`](Self::accept), then [`put`](Self::put) of the table. For a
-    /// host that keeps of its decision what the reading needs, as an open file: it decides, then
-    /// [takes the table](Request::take_table), and reads it to its end.
+    /// The whole of a put: [`accept`](Self::accept), then [`put`](Self::put) of the table.
+    /// Implement it for a host that needs something from the decision for the reading, such as an
+    /// open file: the host decides, then [takes the table](Request::take_table), and reads the
+    /// table to its end.
     ///
     /// # Errors
     ///
@@ -74,7 +75,8 @@ pub trait Provider: Send + Sync + 'static {
         self.exchange(request, request.take_table()?)
     }
 
-    /// Describes a descriptor. Only a handler is asked: the server answers for its tickets.
+    /// Describes a descriptor. Only a handler is asked: the server itself describes its own
+    /// tickets.
     ///
     /// # Errors
     ///
@@ -85,7 +87,7 @@ pub trait Provider: Send + Sync + 'static {
     }
 
     /// Lists the tables whose tickets begin with the request's ticket. Only a handler is asked, and
-    /// only if no ticket of the server begins so.
+    /// only if no ticket of the server begins with it.
     ///
     /// # Errors
     ///

@@ -30,8 +30,8 @@ use crate::server;
 pub struct PulledRequest(server::ServerRequest);
 
 impl Server {
-    /// Queues every request whose ticket has nothing of its own for
-    /// [`next_request`](Self::next_request). It takes the place of an earlier handler.
+    /// From now on every request for a ticket that nothing else serves waits in a queue;
+    /// [`next_request`](Self::next_request) takes it out. Replaces an earlier handler.
     ///
     /// # Errors
     ///
@@ -40,11 +40,11 @@ impl Server {
         self.0.set_handler_pull()
     }
 
-    /// The next request of the queue. A dropped future takes none.
+    /// The next request of the queue. A dropped future takes no request.
     ///
     /// Requests wait while nobody takes them. A runtime that is dropped ends its tasks, and with
-    /// them the requests that they hold, but not the server: drop or stop that too, so that clients
-    /// which come later are told.
+    /// them the requests that they hold, but not the server: drop or stop the server too, so that
+    /// later clients get an error.
     ///
     /// # Errors
     ///
@@ -90,8 +90,8 @@ impl PulledRequest {
         self.0.fail(error.status().code(), error.text());
     }
 
-    /// Answers a get by the batches of `table`, as the client has room for them. Returns how many
-    /// batches were taken. A client that has selected rows may need only the first ones.
+    /// Answers a get with the batches of `table`, as fast as the client has room for them. Returns
+    /// how many batches were taken. A client that has selected rows may need only the first ones.
     ///
     /// When the client goes or cancels, the call drops `table` at once and fails. So does the drop
     /// of the future, which fails the stream at the client.
@@ -112,7 +112,8 @@ impl PulledRequest {
         .await
     }
 
-    /// [`answer`](Self::answer) by arrays in memory of the kind `device`: of the host, or of a GPU.
+    /// [`answer`](Self::answer) with arrays in memory of the kind `device`: of the host, or of a
+    /// GPU.
     ///
     /// # Errors
     ///
@@ -211,7 +212,7 @@ impl PulledRequest {
         }
     }
 
-    /// Waits until a call that had no time may go on.
+    /// Waits until a call that failed with `Timeout`, because it did not wait, can be made again.
     async fn wait_after(&self, error: Error) -> Result<()> {
         if error.status() != Status::Timeout {
             return Err(error);
@@ -229,7 +230,7 @@ impl std::fmt::Debug for PulledRequest {
     }
 }
 
-/// Why the client takes no more.
+/// The error if the client takes no more batches.
 fn lost() -> Error {
     Error::cancelled("the client has gone or has cancelled its request")
 }

@@ -32,7 +32,7 @@ impl Put {
         self.push_within(batch, None).map_err(|(error, _)| error)
     }
 
-    /// The same with custom metadata for the batch: key and value.
+    /// [`push`](Self::push) with custom metadata for the batch: key and value.
     ///
     /// # Errors
     ///
@@ -76,14 +76,14 @@ impl Put {
     ///
     /// # Errors
     ///
-    /// Whatever ended the stream. If the connection ends before the server's last word, the outcome
-    /// is unknown, as the text says.
+    /// Whatever ended the stream. If the connection ends before the server's final answer, the
+    /// outcome is unknown, and the text says so.
     pub fn finish(&mut self) -> Result<u64> {
         self.inner.finish(None)
     }
 
-    /// The next word of the server's host that the first batches are safe: their number, and bytes
-    /// of the host's own. Waits; `None` after the last.
+    /// Waits for the next report of the server's host that the first batches are safe. Gives their
+    /// number, and bytes of the host's own; `None` after the last report.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl Put {
         Ok(result.map(|result| (result.batches, result.bytes)))
     }
 
-    /// Fails the stream: the server's host sees `text`, and takes nothing as complete.
+    /// Fails the stream: the server's host gets `text`, and does not take the table as complete.
     pub fn fail(&mut self, text: &str) {
         self.inner.fail(Status::Provider.code(), text);
     }

@@ -22,14 +22,14 @@ use crate::proto::Headers;
 
 /// The record batches of a server, or of a client that puts.
 ///
-/// The batches' buffers are the ones that came, or the sender's own where it lent them. A batch
-/// keeps its memory alive by itself: it may outlive the reader and the client.
+/// The buffers of a batch are those that were received, or the sender's own buffers if it lent
+/// them. A batch keeps its memory alive by itself: it may outlive the reader and the client.
 ///
 /// Dropping a reader before its end cancels the stream.
 pub struct Reader {
     source: Source,
     schema: SchemaRef,
-    /// Of the array that came last.
+    /// The metadata of the array that came last.
     metadata: Metadata,
     has_ended: bool,
 }
@@ -37,7 +37,7 @@ pub struct Reader {
 enum Source {
     Stream(Box<Stream>),
     Parts(Box<Parts>),
-    /// Of a host in this process.
+    /// A stream of a host in this process.
     Host(DeviceStreamReader),
 }
 
@@ -76,7 +76,7 @@ impl Reader {
     /// # Errors
     ///
     /// Whatever ended the stream: the other host's own error, `Disconnected`, `Timeout`,
-    /// `Cancelled`, or `InvalidData` and `Protocol` where it sent what is no table.
+    /// `Cancelled`, or `InvalidData` and `Protocol` if it sent something that is not a table.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         let batch = (self.next_array()).and_then(|array| {
             let batch = array.map(DeviceArray::into_batch);
@@ -102,13 +102,13 @@ impl Reader {
         Ok(next?.map(|array| self.taken(array)))
     }
 
-    /// [`next_array`](Self::next_array) without a wait, for an event loop: `Pending` where nothing
-    /// has come. Then [`fd`](Self::fd) tells when to call again.
+    /// [`next_array`](Self::next_array) without a wait, for an event loop: `Pending` if nothing has
+    /// come. Then [`fd`](Self::fd) tells when to call again.
     ///
     /// # Errors
     ///
-    /// As [`next_array`](Self::next_array); `Unsupported` for a table in parts, and of this
-    /// process.
+    /// As [`next_array`](Self::next_array); `Unsupported` for a table in parts, and for a table of
+    /// this process.
     pub fn try_next_array(&mut self) -> Result<Poll<Option<DeviceArray>>> {
         if self.has_ended {
             return Ok(Poll::Ready(None));
@@ -123,12 +123,13 @@ impl Reader {
     }
 
     /// A descriptor that is readable when [`try_next_array`](Self::try_next_array) may find
-    /// something, for epoll and the like; not to be read. It is readable at first, and for good
-    /// behind the end.
+    /// something, for epoll and the like; not to be read. It is readable at first, and stays
+    /// readable after the end.
     ///
     /// # Errors
     ///
-    /// `OutOfResources` when the process has no descriptors left; `Unsupported` as there.
+    /// `OutOfResources` when the process has no descriptors left; `Unsupported` as for
+    /// [`try_next_array`](Self::try_next_array).
     pub fn fd(&mut self) -> Result<BorrowedFd<'_>> {
         self.source.pollable()?.fd()
     }

@@ -9,8 +9,9 @@ use tokio::io::unix::AsyncFd;
 
 /// A wait for a descriptor to become readable.
 ///
-/// A new registration for each wait: the reactors tell of changes, and what is readable already at
-/// the registration counts as one. So no event is missed, whatever the descriptor did before.
+/// Each wait makes a new registration. The reactors report changes, and a descriptor that is
+/// readable at its registration counts as changed. So no event is missed, whatever the descriptor
+/// did before.
 pub(super) enum Readiness {
     /// Inside a runtime of tokio.
     #[cfg(feature = "tokio")]

@@ -35,13 +35,13 @@ impl Request<'_> {
     }
 
     /// The columns and rows that the client wants. The host gives the whole table, and the library
-    /// selects of it without a copy, unless the host [does so](Self::take_selection).
+    /// selects from it without a copy, unless the host [selects itself](Self::take_selection).
     pub fn selection(&self) -> &Selection {
         self.0.selection()
     }
 
-    /// From now on the host selects: its batches have the wanted columns and rows only. For a host
-    /// that can then read less.
+    /// From now on the host selects: its batches have only the wanted columns and rows. This is for
+    /// hosts that can then read less.
     ///
     /// # Errors
     ///
@@ -90,11 +90,11 @@ impl Request<'_> {
 
     /// Calls `then` once [`is_cancelled`](Self::is_cancelled) is true, which may be now: to end a
     /// computation, or this host's own requests to other servers by a [`Cancel`](crate::Cancel).
-    /// It runs on a thread of the library's, which it must not hold up. While the client is there
-    /// `then` is kept until the stream is over, and is then dropped.
+    /// `then` runs on a thread of the library, and must not block it. If the client stays to the
+    /// end of the stream, `then` is dropped without a call.
     pub fn when_cancelled(&self, then: impl FnOnce() + Send + 'static) {
         self.0.when_cancelled(move || {
-            // A panic there is the host's own affair.
+            // A panic of the host's closure must not end the library's thread.
             let _ = guarded(|| {
                 then();
                 Ok(())
@@ -102,8 +102,8 @@ impl Request<'_> {
         });
     }
 
-    /// Tells a client that puts that the first `batches` of its stream are safe, with bytes for its
-    /// host.
+    /// Tells the client of a put that the first `batches` of its stream are safe, and sends it
+    /// `bytes`.
     ///
     /// # Errors
     ///
@@ -123,17 +123,17 @@ impl Request<'_> {
         self.0.origin().scheme
     }
 
-    /// The client's process, where the transport is of one machine.
+    /// The client's process, if the transport stays within one machine.
     pub fn process(&self) -> Option<PeerIds> {
         self.0.origin().process
     }
 
-    /// The client's address, where the transport has addresses.
+    /// The client's address, if the transport has addresses.
     pub fn address(&self) -> Option<SocketAddr> {
         self.0.origin().address
     }
 
-    /// The client's certificate, where it has shown one.
+    /// The client's certificate, if it has shown one.
     pub fn certificate(&self) -> Option<&PeerCertificate> {
         self.0.origin().certificate.as_deref()
     }
@@ -142,8 +142,8 @@ impl Request<'_> {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: the client sends no table, or it is taken. `InvalidData`: its schema has
-    /// a type that the `arrow` crate lacks.
+    /// `InvalidArgument`: the client sends no table, or the table was taken before. `InvalidData`:
+    /// its schema has a type that the `arrow` crate lacks.
     pub fn table_schema(&self) -> Result<SchemaRef> {
         schema_from_c(&self.0.source_schema()?).map(SchemaRef::new)
     }
@@ -154,7 +154,8 @@ impl Request<'_> {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: the client sends no table, or it is taken; or what ended the stream.
+    /// `InvalidArgument`: the client sends no table, or the table was taken before; or what ended
+    /// the stream.
     pub fn take_table(&self) -> Result<Reader> {
         match self.0.table()? {
             SentTable::Client(stream) => Reader::new(*stream),
@@ -162,8 +163,9 @@ impl Request<'_> {
         }
     }
 
-    /// Middleware: has the server answer a get as without the middleware. Gives the whole table,
-    /// whatever the client has selected of it: the library selects of what the middleware gives.
+    /// Middleware: lets the server answer a get as if there were no middleware. Gives the whole
+    /// table, even if the client has selected a part: the library selects from the table that the
+    /// middleware gives.
     ///
     /// # Errors
     ///
@@ -175,8 +177,8 @@ impl Request<'_> {
         self.forward(None)
     }
 
-    /// Middleware: has the server take `table` in the place of the one that the client puts. The
-    /// host behind the middleware reads `table` to its end.
+    /// Middleware: lets the server take `table` instead of the table that the client puts. The host
+    /// behind the middleware reads `table` to its end.
     ///
     /// # Errors
     ///
@@ -187,13 +189,13 @@ impl Request<'_> {
         self.0.forward(Some(table.export())).map(drop)
     }
 
-    /// Middleware: has the server's handler answer `table`, in the place of the one that the client
+    /// Middleware: lets the server's handler answer `table` instead of the table that the client
     /// sends. Gives the whole answer.
     ///
     /// # Errors
     ///
-    /// As of [`forward_put`](Self::forward_put), for an exchange. `Unsupported`, too: the handler is
-    /// one of the pull form.
+    /// As for [`forward_put`](Self::forward_put), for an exchange. Also `Unsupported`: the handler
+    /// is one of the pull form.
     pub fn forward_exchange(&self, table: Batches) -> Result<Reader> {
         self.forward(Some(table.export()))
     }

@@ -62,19 +62,18 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// `InvalidUri`, `Unsupported` scheme, `AddressInUse`, `Permission` where the options do not
-    /// allow the address, `Stopped`; of tls, `InvalidArgument` and the like when its files cannot
-    /// be used.
+    /// `InvalidUri`, `Unsupported` scheme, `AddressInUse`, `Permission` if the options do not allow
+    /// the address, `Stopped`; for tls, `InvalidArgument` and the like if its files cannot be used.
     pub fn listen(&self, uri: &str) -> Result<String> {
         self.0.listen(uri)
     }
 
-    /// The same by a socket that listens already, of a service manager: a Unix stream socket for
-    /// the scheme `shm`, a TCP socket for `tcp` and `tls`.
+    /// [`listen`](Self::listen) on a socket that listens already, such as one from a service
+    /// manager: a Unix stream socket for the scheme `shm`, a TCP socket for `tcp` and `tls`.
     ///
     /// # Errors
     ///
-    /// As [`listen`](Self::listen); `InvalidArgument` when it is no such socket.
+    /// As [`listen`](Self::listen); `InvalidArgument` if `socket` is no such socket.
     pub fn listen_fd(&self, scheme: &str, socket: BorrowedFd<'_>) -> Result<String> {
         self.0.listen_fd(scheme, socket)
     }
@@ -113,7 +112,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As [`publish`](Self::publish), but for `AlreadyExists`.
+    /// As [`publish`](Self::publish), except `AlreadyExists`.
     pub fn replace(
         &self,
         ticket: impl AsRef<[u8]>,
@@ -193,7 +192,7 @@ impl Server {
         set.map_err(|(error, _)| error)
     }
 
-    /// Serves only the tickets that have something of their own.
+    /// Removes the handler: only the server's own tickets are served from now on.
     ///
     /// # Errors
     ///
@@ -251,7 +250,7 @@ impl Server {
         self.0.tickets()
     }
 
-    /// Reads the certificates again. Connections made from now on go by them.
+    /// Reads the certificates again. New connections use them.
     ///
     /// # Errors
     ///
@@ -276,7 +275,7 @@ impl Server {
         self.0.is_ready()
     }
 
-    /// A reference that does not keep the server alive, as for a provider of its own.
+    /// A reference that does not keep the server alive, for example for one of its own providers.
     pub fn downgrade(&self) -> WeakServer {
         WeakServer(Arc::downgrade(&self.0))
     }

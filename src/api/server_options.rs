@@ -53,28 +53,29 @@ setters! { ServerBuilder
     /// [`max_streams`](Self::max_streams).
     max_streams_per_peer(count: usize) => 0.max_streams_per_peer = Some(count);
 
-    /// Most streams that one connection carries at once, of clients that have many on one. Default:
-    /// [`max_streams`](Self::max_streams). With 1, each stream has a connection.
+    /// Most streams that one connection carries at once, if the client can have many streams on one
+    /// connection. Default: [`max_streams`](Self::max_streams). With 1, each stream has its own
+    /// connection.
     max_streams_per_connection(count: u32) => 0.max_streams_per_connection = Some(count.max(1));
 
     /// Most streams with providers, also of clients that have gone. Default: `max_streams` and 64
     /// more.
     max_providers(count: usize) => 0.max_providers = Some(count);
 
-    /// Most connections. Default: as many as take half of the files that the process may open. One
-    /// over shm takes two, one over tcp one for each socket.
+    /// Most connections. Default: as many as need half of the files that the process may open. A
+    /// connection over shm needs two files, and one over tcp needs one for each of its sockets.
     max_connections(count: usize) => 0.max_connections = Some(count);
 
     /// Most connections of one machine, or of one other user. Default: half of
     /// [`max_connections`](Self::max_connections).
     max_connections_per_peer(count: usize) => 0.max_connections_per_peer = Some(count);
 
-    /// Most bytes of copies for clients, over all connections. Beyond it bodies travel as bytes.
-    /// Default: 16 GiB.
+    /// Most bytes of copies for clients, over all connections. Beyond this limit bodies travel as
+    /// bytes. Default: 16 GiB.
     max_bytes(bytes: u64) => 0.max_bytes = bytes;
 
-    /// How long a stream may wait for its client while other requests find no place. Default:
-    /// 30 s. `None`: for ever.
+    /// How long a stream may wait for its client while other requests find no place for their
+    /// streams. Default: 30 s. `None`: for ever.
     credit_timeout(limit: Option<Duration>) => 0.credit_timeout = limit;
 
     /// How long a connection's first request may take to come. Default: 30 s. `None`: for ever.
@@ -91,24 +92,25 @@ setters! { ServerBuilder
     /// read. Default: 16 batches and 256 MiB.
     put_window(batches: u64, bytes: u64) => 0.take.window = Credit { batches, bytes };
 
-    /// What is checked of tables that clients put. Default: [`Level::Structure`] for a client of
-    /// the same user, [`Level::Full`] for others. See [soundness](crate#soundness).
+    /// How thoroughly tables that clients put are checked. Default: [`Level::Structure`] for a
+    /// client of the same user, [`Level::Full`] for others. See [soundness](crate#soundness).
     put_validation(level: Level) => 0.take.level = Some(level);
 
-    /// Most bytes that one message of a client that puts may take here beside its body. Default: as
-    /// [`GetOptions::message_limit`](super::GetOptions::message_limit).
+    /// Most memory of this process that one message of a put may take in addition to its body.
+    /// Default: as for [`GetOptions::message_limit`](super::GetOptions::message_limit).
     put_message_limit(bytes: u64) => 0.take.message_limit = Some(bytes);
 
     /// How long a client that puts may be silent while the host waits for it. Default: for ever.
     put_stall_timeout(limit: Duration) => 0.take.stall_timeout = Some(limit);
 
-    /// How bodies travel. Default: lent where that is possible and worth it.
+    /// How bodies travel. Default: lent if that is possible and faster.
     body(body: BodyPolicy) => 0.body = body;
 
     /// Compresses bodies, which then travel as bytes.
     compression(compression: Compression) => 0.compression = Some(compression);
 
-    /// How long the I/O thread spins before it sleeps. Default: not at all.
+    /// How long a thread of the server spins before it sleeps. Default: zero, which means at most
+    /// 50 microseconds, and only while spinning has lately found work.
     spin(time: Duration) => 0.spin = time;
 }
 
@@ -139,7 +141,7 @@ impl ServerBuilder {
         self
     }
 
-    /// A setting of one transport, as `tcp.keepalive`.
+    /// A setting of one transport, such as `tcp.keepalive`.
     ///
     /// # Errors
     ///

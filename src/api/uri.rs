@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::proto::{self, Role};
 use crate::transport;
 
-/// The URI of a server of Dissociated IPC, read: what another program tells of where its tables
-/// are.
+/// A parsed URI of a server of Dissociated IPC, for example one by which another program says where
+/// its tables are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uri(proto::Uri);
 
@@ -31,7 +31,7 @@ impl Uri {
         &self.0.address
     }
 
-    /// The same server at another place, as for a client that reaches it elsewhere.
+    /// The same URI with another address, for a client that reaches the server by that address.
     #[must_use]
     pub fn at(mut self, address: impl Into<String>) -> Self {
         self.0.address = address.into();
@@ -47,7 +47,7 @@ impl Uri {
         transport::by_scheme(&self.0.scheme)?.available()
     }
 
-    /// The stream that the address is for, if the URI names one.
+    /// Whether the address is for metadata, for bodies, or for both, if the URI says so.
     pub fn role(&self) -> Option<Role> {
         self.0.role
     }

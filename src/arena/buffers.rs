@@ -51,7 +51,7 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` if `max_bytes` is reached or the system has none; `OutOfResources`;
+    /// `OutOfMemory` if `max_bytes` is reached or the system has no memory left; `OutOfResources`;
     /// `Unsupported` for an arena on a GPU.
     pub fn buffer(&self, len: usize) -> Result<ArenaBuffer> {
         if self.device() != DeviceKind::CPU {
@@ -65,8 +65,8 @@ impl Arena {
         Ok(ArenaBuffer { block, len })
     }
 
-    /// A copy of `batch` in the arena, which can be lent without another copy. Of a slice only its
-    /// rows are copied.
+    /// A copy of `batch` in the arena, which can be lent without another copy. Only the rows of a
+    /// slice are copied.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl Arena {
     }
 }
 
-/// The rows of an array, which may be a slice, in buffers that have no others.
+/// A copy of the rows of an array, which may be a slice, in buffers without other rows.
 fn rows_of(slice: &ArrayData) -> Result<ArrayData> {
     let mut rows = MutableArrayData::new(vec![slice], false, slice.len());
     rows.try_extend(0, 0, slice.len())

@@ -55,7 +55,7 @@ impl ArenaBlock {
 }
 
 // SAFETY: the value itself reads and writes no block, and any thread may deallocate blocks of an
-// arena. Who takes the address answers for the access.
+// arena. Whoever takes the address is responsible for accesses through it.
 unsafe impl Send for ArenaBlock {}
 // SAFETY: shared access gives the address alone.
 unsafe impl Sync for ArenaBlock {}

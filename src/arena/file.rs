@@ -1,4 +1,4 @@
-//! The files of regions, for hosts that map lendable memory once more.
+//! The files of regions, for hosts that map lendable memory a second time.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -35,7 +35,7 @@ impl ArenaFile {
         Some(Self { region, offset })
     }
 
-    /// Where the file has the first of the bytes, counted from its begin.
+    /// The offset of the first of the bytes in the file.
     pub fn offset(&self) -> u64 {
         self.offset
     }

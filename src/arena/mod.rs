@@ -108,7 +108,7 @@ impl Arena {
     /// # Errors
     ///
     /// `Unsupported` for a kind whose memory cannot be lent, and if the device or its driver is
-    /// missing; `InvalidArgument` if `region_bytes` is 0, or if the driver has other devices only.
+    /// missing; `InvalidArgument` if `region_bytes` is 0, or if the driver has no device `id`.
     pub fn on(device: DeviceKind, id: i64, options: ArenaOptions) -> Result<Self> {
         if options.region_bytes == 0 {
             return Err(Error::invalid_argument(

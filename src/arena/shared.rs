@@ -24,7 +24,7 @@ pub struct ArenaCore<R: ArenaRegion> {
     /// The length of a region is a multiple of this unit, in bytes.
     unit: u64,
     pub generation: Generation,
-    /// Held during growth: of several threads that need a region, one makes it.
+    /// Held during growth, so that only one of several threads that need a region makes it.
     grow: Mutex<()>,
     pub state: Mutex<ArenaState<R>>,
 }
@@ -219,7 +219,7 @@ impl<R: ArenaRegion> ArenaCore<R> {
         let identity = region.blocks().identity();
         let known = state.regions.get(&region.address());
         if known.is_none_or(|known| known.blocks().identity() != identity) {
-            // Another region, emptied at the same time, has stayed in its place.
+            // Another thread has removed this region meanwhile, and kept another empty one.
             return;
         }
         if state.closed || region.blocks().is_tainted() {
@@ -243,9 +243,9 @@ struct Mapped {
 
 impl Mapped {
     fn add(total: &Arc<AtomicU64>, bytes: u64) -> Self {
-        // Relaxed, as all loads of the total: it is a sum, which guards no memory. What an arena
-        // shares between threads is under its lock, and what it lends to another process is
-        // ordered by the message that tells of it.
+        // Relaxed, like all loads of the total, because it is a mere sum and guards no memory. What
+        // an arena shares between threads is under its lock, and what it lends to another process
+        // is ordered by the message that tells of it.
         total.fetch_add(bytes, Relaxed);
         Self {
             total: Arc::clone(total),

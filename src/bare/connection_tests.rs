@@ -1,4 +1,5 @@
-//! Connections of the two machines: one for the bodies, cut ones, and what belongs to no stream.
+//! Connections of the two state machines: one for the bodies, cut connections, and messages that
+//! belong to no stream.
 
 use super::*;
 
@@ -106,8 +107,8 @@ fn malformed_control_messages_end_the_connection() {
     );
 }
 
-/// Rule E3: the end of a region is acknowledged. The host has no memory of a GPU's, so that an order
-/// to wait for one is a fault.
+/// Rule E3: the end of a region is acknowledged. The host has no GPU memory, so an order to wait
+/// for GPU memory is an error.
 #[test]
 fn messages_about_memory_are_answered() {
     let (_, mut receiver) = begun(4);

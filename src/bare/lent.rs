@@ -71,7 +71,7 @@ impl Drop for HeldBody {
 }
 
 impl LentMemory {
-    /// Nothing can be read. `free_data` is the tag of the server's URI.
+    /// At first no memory of the server can be read. `free_data` is the tag of the server's URI.
     pub(super) fn new(free_data: Option<u64>) -> Self {
         let queue = PendingReturns {
             frees: free_data.map(FreeQueue::new),

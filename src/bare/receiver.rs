@@ -61,7 +61,7 @@ impl BareReceiver {
             .begin_receiving(Timestamp::default(), stream)?;
         let bodies = is_split.then(|| {
             let mut bodies = connection();
-            // They are handed on at once.
+            // Without a limit, because `hand_on` takes the bodies at once.
             bodies.first_mut().begin_bodies(u64::MAX);
             bodies
         });
@@ -164,7 +164,7 @@ impl BareReceiver {
     }
 
     /// Number of addresses that arrays hold or that wait to be sent back. The connection is needed
-    /// until it is 0 (rule F6).
+    /// until the number is 0 (rule F6).
     pub fn lent_outstanding(&self) -> usize {
         self.lent.outstanding()
     }
@@ -276,7 +276,8 @@ impl BareReceiver {
         outcome
     }
 
-    /// Hands on to the stream what is not on its connection, or belongs to no stream elsewhere.
+    /// Hands messages on to the stream: the bodies from the other connection, and messages that
+    /// name no stream.
     fn hand_on(&mut self, now: Timestamp, side: Side, handled: Handled) -> Result<()> {
         if let Some(bodies) = &mut self.bodies {
             let messages = bodies.first_mut().take_bodies();

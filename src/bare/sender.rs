@@ -54,7 +54,8 @@ impl BareSender {
                 "bodies can be lent only with free_data in the URI, which returns them",
             ));
         }
-        // Nothing comes in that could overtake a request, and the host keeps the time.
+        // The client sends no table that could overtake its request, so the order does not matter.
+        // The host keeps the time.
         let is_ordered = true;
         let (times, now) = (QuietTimes::default(), Timestamp::default());
         Ok(Self {
@@ -247,12 +248,12 @@ impl BareSender {
 
     /// Hands in a message, and does what follows from it.
     fn handle(&mut self, message: InMessage<&[u8], Infallible>) -> Result<()> {
-        // Only streams that come in ask for the time, and memory of the peer's comes with them.
+        // Only incoming streams need the time and the peer's memory, and a sender has none.
         self.session.handle(Timestamp::default(), 0, message)?;
         self.advance()
     }
 
-    /// Takes a request. The host hears only of those that it can serve.
+    /// Takes a request. The host sees only requests that it can serve.
     fn requested(&mut self, request: Request) -> Result<()> {
         let (verb, selects) = (request.verb, !request.selection.is_all());
         self.request = Some(request);

@@ -11,7 +11,7 @@ use crate::fork::Generation;
 #[derive(Default)]
 pub(super) struct AloneConnections(Arc<Mutex<HashMap<Arc<str>, usize>>>);
 
-/// The place of such a connection, which goes with it.
+/// Counts one such connection until it is dropped.
 pub(super) struct AlonePlace {
     all: Arc<Mutex<HashMap<Arc<str>, usize>>>,
     uri: Arc<str>,
@@ -23,7 +23,7 @@ impl AloneConnections {
         self.0.lock().get(uri).copied().unwrap_or(0)
     }
 
-    /// One more.
+    /// Counts one more connection.
     pub(super) fn add(&self, uri: &Arc<str>) -> AlonePlace {
         *self.0.lock().entry(Arc::clone(uri)).or_default() += 1;
         AlonePlace {

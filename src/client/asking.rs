@@ -22,7 +22,7 @@ use crate::proto::{FEATURE_STREAMS, Headers, Timestamp, Verb};
 use crate::transport::Attempt;
 
 impl ClientCore {
-    /// Asks for a stream, and has the log tell of it.
+    /// Asks for a stream, and logs the outcome.
     pub(super) fn open(
         self: &Arc<Self>,
         uris: &Arc<[KnownUri]>,
@@ -44,27 +44,27 @@ impl ClientCore {
         Ok(stream)
     }
 
-    /// Has the log tell of the stream and of its end.
+    /// Logs the stream, and later its end.
     pub(super) fn note(&self, ticket: &[u8], stream: &mut Stream) {
         let account = Account::open("from", ticket, stream.peer());
         stream.account = account;
     }
 
-    /// Has the log tell that there is no stream.
+    /// Logs that there is no stream.
     pub(super) fn not_got(&self, ticket: &[u8], error: Error) -> Error {
         let status = error.status().symbol();
         tracing::info!("no stream of {}: {status}: {error}", shown(ticket));
         error
     }
 
-    /// Has the log tell that the server takes no stream.
+    /// Logs that the server takes no stream.
     pub(super) fn not_taken(&self, descriptor: &[u8], error: Error) -> Error {
         let status = error.status().symbol();
         tracing::info!("{} is not taken: {status}: {error}", shown(descriptor));
         error
     }
 
-    /// Asks for a stream, and goes on to where a server that drains leads. `on_gpus`: the server
+    /// Asks for a stream, and follows the redirects of servers that drain. `on_gpus`: the server
     /// may lend bodies in GPU memory.
     pub(super) fn ask(
         self: &Arc<Self>,
@@ -165,7 +165,7 @@ impl ClientCore {
             AtOnce::Opens(opener) => return Ok(AtOnce::Opens(opener)),
             AtOnce::Elsewhere => return Ok(AtOnce::Elsewhere),
         };
-        // Before the answer can come.
+        // Set before the answer can come.
         (reached.connections.metadata).set_bell(Some(Arc::clone(bell)));
         let mut asked = self.ask_over(wanted, reached)?;
         asked.fetch.is_rung_by(bell);

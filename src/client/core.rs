@@ -72,8 +72,8 @@ impl ClientCore {
         }))
     }
 
-    /// The connections of one stream. `shares`: whether the stream may share one. `opener`: others
-    /// wait already for the one that it opens.
+    /// The connections of one stream. `shares`: whether the stream may share one. `opener`: other
+    /// streams wait already for the connection that this stream opens.
     ///
     /// # Errors
     ///
@@ -235,8 +235,8 @@ impl ClientCore {
         self.connect(&uri.uri, dial, Some(place), attempt).await
     }
 
-    /// The connection of a stream that this client sends. `answers`: the window in bytes of the
-    /// stream that the server sends, of an exchange.
+    /// The connection of a stream that this client sends. `answers`: in an exchange, the window in
+    /// bytes of the stream that the server sends.
     pub(super) async fn connection(
         &self,
         uri: &KnownUri,
@@ -345,7 +345,7 @@ impl ClientCore {
         };
         let Some(turner) = link.acquire() else { return };
         if link.inspect(|end| end.session.first().is_receiving()) {
-            // The server's stream of an exchange keeps it in the end.
+            // The server's stream of the exchange gives the connection back when it ends.
             return;
         }
         if link.inspect(is_settled) {
@@ -417,8 +417,8 @@ impl Source for ClientCore {
 /// The connections of a stream that was not asked for.
 pub(super) struct Reached {
     pub(super) connections: Connections,
-    /// Of a connection that may be kept. Those of a stream on two are not: its server cannot know
-    /// the stream's end on both.
+    /// The key of a connection that may be kept. The connections of a stream on two connections are
+    /// not kept: the server cannot know the end of the stream on both.
     pub(super) key: Option<ConnectionKey>,
     /// The time limit of the server's answer.
     pub(super) answer: AnswerLimit,
@@ -428,7 +428,8 @@ pub(super) struct Reached {
     pub(super) opener: Option<Opener>,
 }
 
-/// A connection, whether it had an earlier stream, and of one that is to carry many, who opens it.
+/// A connection, whether it had an earlier stream, and the opener of a connection that is to carry
+/// many streams.
 type Connected = (Turner<End>, bool, Option<Opener>);
 
 /// How far a stream that is to share a connection comes without a wait.
@@ -437,17 +438,17 @@ pub(super) enum AtOnce<T> {
     Done(T),
     /// Another stream opens the connection.
     Later,
-    /// It opens the connection, for which others wait from now on.
+    /// The stream opens the connection. Other streams wait for it from now on.
     Opens(Opener),
-    /// It shares none.
+    /// The stream shares no connection.
     Elsewhere,
 }
 
 /// How a stream goes to its server.
 struct Way {
-    /// Others wait already for the connection that it opens.
+    /// Other streams wait already for the connection that this stream opens.
     opener: Option<Opener>,
-    /// It shares a connection also while it may have one of its own.
+    /// The stream shares a connection even if it may have one of its own.
     shares: bool,
 }
 

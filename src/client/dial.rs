@@ -44,10 +44,10 @@ pub(super) fn may_share(uri: &KnownUri, sockets: u16) -> bool {
 /// What is left of a deadline is rounded to a multiple of this.
 const ROUND: Duration = Duration::from_millis(10);
 
-/// What a new connection is made with.
+/// The options of a new connection.
 pub(super) struct DialOptions {
     connect_timeout: Duration,
-    /// Of the whole stream, and when it ends.
+    /// The deadline of the whole stream, and the time when it passes.
     deadline: Option<(Duration, Timestamp)>,
     pub(super) unexpected_bytes: u64,
     pub(super) kind: ConnectionKind,
@@ -71,7 +71,7 @@ impl DialOptions {
         }
     }
 
-    /// `answers`: the window in bytes of the stream that the server sends, of an exchange.
+    /// `answers`: in an exchange, the window in bytes of the stream that the server sends.
     pub(super) fn of_put(
         options: &PutOptions,
         due: Option<Timestamp>,
@@ -89,7 +89,7 @@ impl DialOptions {
     }
 
     pub(super) fn connect(&self) -> ConnectOptions {
-        // Up to a round number, for texts.
+        // Rounded up, for texts.
         let rounded = |time: Duration| {
             let steps = time.as_nanos().div_ceil(ROUND.as_nanos());
             ROUND.saturating_mul(u32::try_from(steps).unwrap_or(u32::MAX))
@@ -118,7 +118,7 @@ impl DialOptions {
         }
     }
 
-    /// A time-out that the deadline has set names it.
+    /// If the deadline has set the limit, the text of the time-out names the deadline.
     pub(super) fn explain(&self, error: Error) -> Error {
         let is_late = |&(_, due): &(Duration, Timestamp)| clock::now() >= due;
         match (error.status(), self.deadline.filter(is_late)) {

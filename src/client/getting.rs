@@ -124,8 +124,8 @@ impl AskedStream {
         }
     }
 
-    /// [`settle`](Self::settle) without a wait. Where that is not known, `poller` tells when to
-    /// look again.
+    /// [`settle`](Self::settle) without a wait. If it is not known yet, `poller` tells when to look
+    /// again.
     pub(super) fn try_settle(
         &mut self,
         cancel: Option<&Cancel>,

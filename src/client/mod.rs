@@ -145,7 +145,7 @@ impl Client {
         })
     }
 
-    /// `cancel`: the token of the request, and that of what comes of it.
+    /// `cancel`: the token of the request, and the token of its result, such as a stream.
     fn request(
         &self,
         (verb, descriptor): (Verb, &[u8]),
@@ -210,8 +210,8 @@ impl Client {
         })
     }
 
-    /// Asks the server to take a stream of this schema, whose arrays are of `device_type`, and waits
-    /// for the answer. Then [`Put::push`] sends the batches.
+    /// Asks the server to take a stream of this schema, whose arrays are of `device_type`, and
+    /// waits for the answer. Then [`Put::push`] sends the batches.
     ///
     /// # Errors
     ///
@@ -229,9 +229,10 @@ impl Client {
         send(&self.core, &uri, descriptor, described, options, cancel).map(|(put, _)| put)
     }
 
-    /// Asks the server to exchange streams: one of this schema from here, one from there (rule Q5).
-    /// Waits until the server accepts. Either stream may end first. The schema of the server's stream
-    /// may come later: [`ArrayReader::schema`](crate::arrow::stream::ArrayReader::schema) waits.
+    /// Asks the server to exchange streams: this client sends one with this schema, and the server
+    /// sends another (rule Q5). Waits until the server accepts. Either stream may end first. The
+    /// schema of the server's stream may come later:
+    /// [`ArrayReader::schema`](crate::arrow::stream::ArrayReader::schema) waits.
     ///
     /// # Errors
     ///
@@ -268,7 +269,8 @@ impl Client {
         Ok(uri.clone())
     }
 
-    /// The same for the batches of `source`, which [`Put::next_result`] and [`Put::finish`] send.
+    /// [`put`](Self::put) for the batches of `source`, which [`Put::next_result`] and
+    /// [`Put::finish`] send.
     ///
     /// # Errors
     ///
@@ -300,7 +302,7 @@ impl Client {
     /// # Errors
     ///
     /// As [`get`](Self::get); `Unsupported` if the server knows no descriptions; `InvalidData` if
-    /// its answer is none.
+    /// its answer is not a description.
     pub fn describe(
         &self,
         uris: &[&str],
@@ -382,7 +384,7 @@ impl Client {
     }
 }
 
-/// A put; with options for the server's stream an exchange.
+/// A put, or an exchange if there are options for the server's stream.
 fn send(
     core: &Arc<ClientCore>,
     origin: &KnownUri,
@@ -394,7 +396,7 @@ fn send(
     core.streams.fetch_add(1, Ordering::Relaxed);
     let due = own.deadline.map(clock::after);
     let mut tries = Tries::until(due);
-    // Where a server that drains has led the request, and with what options.
+    // The redirects so far, the server that they lead to, and the options for that server.
     let mut way: Option<(Redirects, KnownUri, PutOptions)> = None;
     loop {
         let (uri, options) = match &way {

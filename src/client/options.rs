@@ -18,8 +18,9 @@ pub struct ClientOptions {
     pub idle_timeout: Duration,
     /// How many idle connections are kept for each server.
     pub max_idle: usize,
-    /// Most connections to one server that takes many streams on one: past that streams share.
-    /// `None`: each stream has a connection of its own, as where none is kept idle.
+    /// Most connections to one server, if it takes many streams on one connection; further streams
+    /// share. `None`: each stream has a connection of its own, which is also so if no idle
+    /// connection is kept.
     pub connections: Option<usize>,
     /// Settings that only one transport knows.
     pub settings: Settings,
@@ -79,8 +80,8 @@ pub struct GetOptions {
     /// Level of validation; `None`: `Structure` for a server of the same user, `Full` for others
     /// (rule A8).
     pub level: Option<Level>,
-    /// Most memory that one message may take here beside its body; `None`: 16 GiB from a server of
-    /// the same user, [`DecodeOptions`]' default from others.
+    /// Most memory of this process that one message may take in addition to its body; `None`: 16
+    /// GiB from a server of the same user, [`DecodeOptions`]' default from others.
     pub message_limit: Option<u64>,
     /// How long a waiting consumer spins before it sleeps.
     pub spin: Duration,
@@ -88,8 +89,8 @@ pub struct GetOptions {
     pub connections: u16,
     /// The stream shares a connection from the start: no thread of the caller's waits for it alone.
     pub shares: bool,
-    /// Each message has a checksum where a network could change it unseen: over tcp and ucx (rule
-    /// E8). Bodies travel as bytes from host memory then.
+    /// Each message has a checksum over the transports where a network could change a message
+    /// unseen: tcp and ucx (rule E8). With checksums, bodies travel as bytes from host memory.
     pub checksums: bool,
     /// Number of the schema message: 0, except in tests of the wrap-around (rule M4).
     pub first_seq: u32,
@@ -127,8 +128,8 @@ impl Default for GetOptions {
 pub struct PutOptions {
     /// Time limit from connecting to the server's first answer.
     pub connect_timeout: Duration,
-    /// How long the server may take nothing and say nothing while the host waits for it; `None`:
-    /// for ever.
+    /// How long the server may neither take data nor send anything while the host waits for it;
+    /// `None`: for ever.
     pub stall_timeout: Option<Duration>,
     /// How long the whole stream may take, from the request on; `None`: for ever. The server's host
     /// sees it.

@@ -23,7 +23,7 @@ use crate::error::{Error, Result, Status};
 use crate::proto::Verb;
 use crate::transport::trust_of;
 
-/// Most parts that are fetched at once. The next one begins where one has ended.
+/// Most parts that are fetched at once. The next part begins when one of them has ended.
 const AT_ONCE: usize = 8;
 
 /// The batches of a table in parts: in any order, or part after part if the description says that
@@ -49,7 +49,7 @@ struct PartSource {
     /// The server of the description, and of the parts without URIs.
     uris: Arc<[KnownUri]>,
     options: GetOptions,
-    /// For the servers of URIs that the description names.
+    /// Options for the servers that the description names.
     elsewhere: GetOptions,
     cancel: Option<Cancel>,
     /// URIs at which nobody has answered.
@@ -57,7 +57,7 @@ struct PartSource {
 }
 
 struct Part {
-    /// Number and ticket, for texts.
+    /// Number and ticket, for error texts.
     name: String,
     stream: Stream,
 }
@@ -350,7 +350,7 @@ impl Client {
 }
 
 impl Endpoint {
-    /// For texts about this part alone.
+    /// The name of this part in error texts.
     pub(crate) fn name(&self) -> String {
         format!("the part {}", shown(&self.descriptor))
     }

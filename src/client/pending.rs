@@ -26,7 +26,7 @@ pub enum Answer {
     Put(Box<Put>, Option<Box<Stream>>),
 }
 
-/// A request that its host does not wait for. Its drop ends it.
+/// A request that its host does not wait for. Dropping it ends the request.
 pub struct Pending {
     request: Arc<PendingRequest>,
     requests: Arc<Requests>,
@@ -38,7 +38,7 @@ struct PendingRequest {
     progress: Mutex<Progress>,
     /// Rings for good once there is an answer.
     bell: Arc<Bell>,
-    /// Ends the request alone.
+    /// Ends only the request.
     cancel: Cancel,
 }
 
@@ -53,8 +53,8 @@ enum Progress {
 }
 
 impl Pending {
-    /// Makes the request that `make` gives for this token: at once on a connection that streams
-    /// share, or on threads of `requests`. `cancel` ends it too.
+    /// Starts the request that `make` builds for a token: at once on a connection that streams
+    /// share, or on the thread of `requests`. `cancel` also ends the request.
     ///
     /// # Errors
     ///
@@ -104,8 +104,8 @@ impl Pending {
         self.request.bell.host_fd()
     }
 
-    /// Takes the answer, if it has come and `is_wanted`; `None` before. A failure is said again at
-    /// each call.
+    /// Takes the answer, if it has come and `is_wanted`; `None` before. Each call returns a failure
+    /// again.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl Pending {
                 self.request
                     .end_locked(progress, Progress::Answered(answer));
             }
-            // To be asked once more.
+            // The request has to be made once more.
             Ok(None) => {
                 if let Err(error) = self.ask(request) {
                     self.request.end_locked(progress, Progress::Failed(error));

@@ -23,7 +23,7 @@ const MOST: usize = 4;
 
 /// The way of one request from server to server.
 pub(super) struct Redirects {
-    /// The first server. `None`: the request has two URIs, or its server is not to be left.
+    /// The first server. `None`: the request has two URIs, or must stay with its server.
     origin: Option<Uri>,
     trusted_network: bool,
     /// Addresses that were asked, or will be.
@@ -297,7 +297,7 @@ mod tests {
             "drains; at tcp://b:1: nobody; at tcp://c:1: nobody"
         );
 
-        // An answer is an answer, wherever it comes from.
+        // An answer other than "busy" ends the way, also from a later server.
         let mut redirects = Redirects::of(&uris, false);
         redirects
             .after(&client, refusal(&["tcp://b:1", "tcp://c:1"]))

@@ -47,17 +47,17 @@ struct SharedLink {
 enum Opening {
     #[default]
     Possible,
-    /// A stream asks its server for many. Others wait for the answer.
+    /// A stream asks its server to take many streams. Other streams wait for the answer.
     UnderWay(Waiters),
-    /// The server took one stream at a time, when it was asked at this time.
+    /// The server answered at this time that it takes one stream at a time.
     Refused(Timestamp),
 }
 
-/// Who is told when there may be a place.
+/// The streams that are told when there may be a place.
 #[derive(Debug, Default)]
 struct Waiters {
-    /// Readable when there may be a place. [`SLEEPERS`] share one descriptor; `sleepers` counts
-    /// those of the last.
+    /// Readable when there may be a place. [`SLEEPERS`] streams share one descriptor; `sleepers`
+    /// counts the streams on the last one.
     events: Vec<Arc<OwnedFd>>,
     sleepers: usize,
     bells: Vec<Arc<Bell>>,
@@ -153,8 +153,8 @@ impl SharedConnections {
         self.look(key, most, wait).map(Result::ok)
     }
 
-    /// A place for a stream, or else what `wait` makes of the list of those who are told of the
-    /// next.
+    /// A place for a stream. If there is none, the result of `wait`, which gets the list of the
+    /// streams that are told of the next place.
     fn look<T>(
         self: &Arc<Self>,
         key: &ConnectionKey,
@@ -212,7 +212,7 @@ impl SharedConnections {
         (over.into_iter().map(|shared| shared.link).collect(), next)
     }
 
-    /// How many carry no stream.
+    /// How many connections carry no stream.
     pub(super) fn idle(&self) -> u64 {
         let servers = self.servers.lock();
         let links = servers.values().flat_map(|server| &server.links);
@@ -232,7 +232,7 @@ impl SharedConnections {
 }
 
 impl SharedServer {
-    /// A stream of a connection that has room.
+    /// A new stream on a connection that has room.
     fn open_stream(&mut self) -> Option<Turner<End>> {
         let mut guest = None;
         self.links.retain_mut(|shared| {
@@ -245,7 +245,7 @@ impl SharedServer {
                     guest = Some(opened);
                     true
                 }
-                // Its streams go on.
+                // Streams that this connection carries already go on.
                 Err(error) => error.status() == Status::Busy,
             }
         });
@@ -290,7 +290,7 @@ impl Drop for Opener {
     }
 }
 
-/// The time of a stream that waits for another's connection has passed.
+/// The error of a stream that has waited too long for another stream's connection.
 pub(super) fn not_opened() -> Error {
     Error::timeout(
         "no connection to the server was open in time; another stream may be opening the one that \

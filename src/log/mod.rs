@@ -105,7 +105,7 @@ fn current_filter() -> LevelFilter {
 
 /// Makes `Forwarder` the subscriber of the process, once.
 fn install() -> Result<()> {
-    /// One for all generations: a forked child inherits its parent's subscriber.
+    /// One value for all processes, because a forked child inherits its parent's subscriber.
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     static INSTALLING: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
     let _one = INSTALLING.get().lock();

@@ -1,4 +1,4 @@
-//! The spans that events are in, as text behind the events.
+//! The spans that events are in, as text after the events.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,7 +17,8 @@ use crate::fork::PerProcess;
 #[derive(Default)]
 struct Spans(Mutex<HashMap<u64, OpenSpan>>);
 
-/// A forked child knows no spans of its parent, whose lock another thread may hold.
+/// A forked child begins without its parent's spans, because a thread of the parent may have held
+/// their lock at the fork.
 static SPANS: PerProcess<Spans> = PerProcess::new(Spans::default);
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
@@ -27,12 +28,12 @@ thread_local! {
 }
 
 struct OpenSpan {
-    /// Of the spans around it, and its own.
+    /// The text of the spans around it, and its own.
     text: Bounded,
     references: usize,
 }
 
-/// Writes fields behind a span's name.
+/// Writes fields after a span's name.
 struct Fields<'a>(&'a mut Bounded);
 
 impl Visit for Fields<'_> {
@@ -48,7 +49,7 @@ impl Visit for Fields<'_> {
 
 /// The span that this thread has entered last.
 fn current() -> Option<u64> {
-    // Behind the end of a thread there is none.
+    // A thread that ends has lost the variable, and has no current span.
     let last = ENTERED.try_with(|entered| entered.try_borrow().ok()?.last().copied());
     last.ok().flatten()
 }

@@ -71,8 +71,8 @@ fn events_reach_the_sink_on_its_own_thread() {
     assert_eq!(next(&finer, "mark-71"), None);
 }
 
-/// Promise of [`LogRecord::text`]: an event is told with the spans around it, on whatever thread,
-/// and no span stays behind.
+/// Promise of [`LogRecord::text`]: an event is logged with the spans around it, on every thread,
+/// and no span is left over.
 #[test]
 fn events_have_their_spans() {
     let _one = SINK.lock();

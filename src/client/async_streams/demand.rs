@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What the consumer of one stream wants. Any thread asks; one gives.
+/// What the consumer of one stream wants. Any thread may ask for arrays; one thread gives them.
 #[derive(Debug, Default)]
 pub(super) struct Demand {
-    /// Arrays that the consumer takes, beyond those that it was given.
+    /// Arrays that the consumer has asked for and was not given yet.
     wanted: AtomicU64,
-    /// It has asked for fewer than one array.
+    /// The consumer has asked for fewer than one array.
     is_wrong: AtomicBool,
     has_cancelled: AtomicBool,
 }
@@ -35,7 +35,7 @@ impl Demand {
         self.is_wrong.load(Ordering::Acquire)
     }
 
-    /// Wants nothing any more. Returns whether this is new.
+    /// Notes that the consumer wants nothing any more. Returns whether this is new.
     pub(super) fn cancel(&self) -> bool {
         !self.has_cancelled.swap(true, Ordering::AcqRel)
     }

@@ -10,7 +10,7 @@ use crate::client::Answer;
 use crate::driver::stream_loop::Caller;
 use crate::error::{Error, Result};
 
-/// The consumer of one stream, as it asks.
+/// The consumer of one stream, which asks for arrays and can cancel.
 pub(super) struct Consumer {
     caller: Arc<Caller<Giving>>,
     pub(super) demand: Arc<Demand>,

@@ -12,7 +12,7 @@ use crate::client::{NextBatch, Stream};
 use crate::driver::stream_loop::{LoopStream, Next, Watcher};
 use crate::error::{Error, Result};
 
-/// The most arrays that a stream gives before it is the next one's turn.
+/// The most arrays that a stream gives before the next stream may give some.
 const AT_ONCE: usize = 16;
 
 /// A stream and its handler. Their drops run in this order: the stream ends before the release.
@@ -25,17 +25,17 @@ pub(super) struct Giving {
     answer: Option<Result<Stream>>,
     told_by: ToldBy,
     demand: Arc<Demand>,
-    /// Has the thread go on with the stream.
+    /// Makes the thread go on with the stream.
     waker: Waker,
     handler: AsyncHandler,
 }
 
-/// What tells the thread of more.
+/// What wakes the thread when more of the stream has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ToldBy {
-    /// It does not wait for more.
+    /// The stream does not wait for more.
     Nothing,
-    /// The stream's, on a connection that streams share.
+    /// The stream's bell, on a connection that streams share.
     Bell,
     Descriptor,
 }
@@ -91,7 +91,8 @@ impl LoopStream for Giving {
                 return Ok(Next::Idle);
             };
             if self.ahead.is_none() {
-                // Before the look, which finds what the bell rang for until now.
+                // Set before the look: the look finds what has come until now, and the bell rings
+                // for the rest.
                 if self.told_by != ToldBy::Descriptor && stream.wake(&self.waker) {
                     self.told_by = ToldBy::Bell;
                 }
@@ -156,7 +157,7 @@ impl LoopStream for Giving {
     }
 }
 
-/// Encodes metadata as in `ArrowSchema.metadata`; `None` where there is none.
+/// Encodes metadata as in `ArrowSchema.metadata`; `None` if there is no metadata.
 fn encoded(pairs: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)]) -> Result<Option<Vec<u8>>> {
     if pairs.is_empty() {
         return Ok(None);

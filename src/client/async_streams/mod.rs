@@ -1,7 +1,7 @@
 //! Streams whose batches one thread of the client gives to handlers.
 //!
-//! The request is one that nobody waits for. Then the stream goes to the one thread that calls
-//! every handler of the client.
+//! No thread of the caller waits for the request. Once the server has answered, the stream goes to
+//! the one thread that calls every handler of the client.
 
 mod demand;
 mod flow;
@@ -28,8 +28,8 @@ pub(super) struct AsyncStreams {
 }
 
 impl AsyncStreams {
-    /// Has `requests` make the request that `make` gives for a token, and its stream given to the
-    /// handler that `handler` makes for this flow.
+    /// Starts a request on the thread of `requests`. `make` builds the request for a token. The
+    /// stream goes to the handler that `handler` builds for this flow.
     ///
     /// # Errors
     ///

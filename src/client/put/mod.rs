@@ -39,7 +39,7 @@ pub struct Put {
     due: Option<Timestamp>,
     /// The deadline that the program gave, for texts.
     deadline: Option<Duration>,
-    /// Since when the host waits for the server in vain.
+    /// Since when the host has waited for the server without an answer.
     waits_since: Option<Timestamp>,
     /// All batches have been sent.
     is_sent: bool,
@@ -66,11 +66,11 @@ pub struct PutStats {
     pub bytes_copied: u64,
     /// Body bytes sent through the connection.
     pub bytes_sent: u64,
-    /// Buffers that the server has of this connection and has not given back.
+    /// Buffers that were lent to the server over this connection and have not come back.
     pub lent_outstanding: u64,
 }
 
-/// A word of the server that a host waits for.
+/// A message of the server that a host waits for.
 enum Word {
     Result(HostResult),
     Outcome(Result<u64>),
@@ -112,9 +112,9 @@ impl Put {
         }
     }
 
-    /// The next word of the server's host that a part of the stream is safe. Sends the batches of a
-    /// source meanwhile. Waits at most `timeout`; `None` after the last result. Once the stream is
-    /// over, gives the results that came before its end.
+    /// The next report of the server's host that a part of the stream is safe. While it waits, it
+    /// sends the batches of the put's source, if there is one. Waits at most `timeout`; `None`
+    /// after the last result. Once the stream is over, gives the results that came before its end.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl Put {
     /// # Errors
     ///
     /// `Timeout` (call again), or whatever ended the stream. If the connection ends before the
-    /// server's last word, the outcome is unknown, as the text says.
+    /// server's final answer, the outcome is unknown, and the text says so.
     pub fn finish(&mut self, timeout: Option<Duration>) -> Result<u64> {
         if let Some(outcome) = &self.outcome {
             return outcome.clone();
@@ -166,8 +166,8 @@ impl Put {
         self.headers.clone()
     }
 
-    /// A descriptor that is readable when a call without time to wait, which returned `Timeout`, may
-    /// go on. For an event loop; not to be read.
+    /// A descriptor for an event loop; not to be read. After a call without time to wait has
+    /// returned `Timeout`, it becomes readable when it is useful to call again.
     ///
     /// # Errors
     ///
@@ -176,7 +176,7 @@ impl Put {
         self.production.fd()
     }
 
-    /// Has this poller's be the [descriptor](Self::fd).
+    /// Makes the descriptor of `poller` the [descriptor](Self::fd) of this put.
     ///
     /// # Errors
     ///
@@ -185,7 +185,8 @@ impl Put {
         self.production.adopt(poller)
     }
 
-    /// Whether the stream is over: finished, failed, cancelled or too late. A `Timeout` is final then.
+    /// Whether the stream is over: finished, failed, cancelled or too late. If it is, a `Timeout`
+    /// is final.
     pub fn is_over(&self) -> bool {
         self.outcome.is_some()
     }
@@ -269,8 +270,8 @@ impl Put {
         }
     }
 
-    /// Until when to wait: the host's time, the time that a server may be silent, the deadline. The
-    /// descriptor tells of the last two.
+    /// Until when to wait: the least of the host's own time, the stall timeout and the deadline.
+    /// The descriptor also becomes readable at the last two.
     fn wait_limit(&mut self, timeout: Option<Duration>) -> Option<Timestamp> {
         let begun = *self.waits_since.get_or_insert_with(clock::now);
         let stalled = (self.stall_timeout).map(|stall| begun.saturating_add(stall));

@@ -176,10 +176,10 @@ impl WantedPut<'_> {
             features: FEATURE_HEADERS | FEATURE_PENDING | own,
             lent_limit: wanted.lent_limit,
             stream_id,
-            // The time goes on. Zero would be no deadline on the wire.
+            // A repeated request has less time left. Zero on the wire would mean no deadline.
             deadline: (self.due).map(|due| clock::until(due).max(Duration::from_nanos(1))),
             headers: self.options.headers.clone(),
-            // The request is refused if there is one.
+            // The server refuses a put or an exchange with a selection.
             selection: wanted.selection.clone(),
             source: Some(StreamInfo::of(self.described.1, features)),
             ..Request::new(self.descriptor, wanted.window)
@@ -188,8 +188,8 @@ impl WantedPut<'_> {
 }
 
 impl AskedPut {
-    /// Whether the server has accepted. Waits for the answer if `waits`; otherwise `false` where it
-    /// has not come, and the put's descriptor tells when to look again.
+    /// Whether the server has accepted. Waits for the answer if `waits`; otherwise returns `false`
+    /// if it has not come, and the put's descriptor tells when to look again.
     ///
     /// # Errors
     ///

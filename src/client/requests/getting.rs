@@ -33,9 +33,9 @@ pub(in crate::client) struct GetRequest {
     pub(in crate::client) descriptor: Vec<u8>,
     pub(in crate::client) options: GetOptions,
     pub(in crate::client) due: Option<Timestamp>,
-    /// The token of the request, and that of what comes of it.
+    /// The token of the request, and the token of its result.
     pub(in crate::client) cancel: (Cancel, Option<Cancel>),
-    /// Where servers that drain have led it.
+    /// The redirects of servers that drain.
     pub(in crate::client) redirects: Option<Box<Redirects>>,
     pub(in crate::client) state: GetState,
 }
@@ -45,21 +45,21 @@ pub(in crate::client) struct GetRequest {
 pub(in crate::client) enum GetState {
     #[default]
     New,
-    /// It waits until this time for the connection that another stream opens.
+    /// The request waits until this time for the connection that another stream opens.
     Queued(Timestamp),
-    /// It is to open the connection for which others wait.
+    /// The request has to open the connection for which others wait.
     Opening(Opener),
     Reaching(Reaching),
-    /// With whether the schema was found, once it is known.
+    /// The server was asked. `found` says whether the schema has come, once that is known.
     Asked {
         asked: Box<AskedStream>,
-        /// `None`: a bell tells.
+        /// `None`: a bell rings instead.
         poller: Option<Box<Poller>>,
         found: Option<Result<()>>,
     },
     /// A description is read. The stream has the poller.
     Reading(Box<Stream>, Rows),
-    /// No connection was reached. The thread still watches what would have told of it.
+    /// No connection was reached. The thread still watches the poller.
     Failed(Error, Box<Poller>),
 }
 
@@ -94,7 +94,7 @@ impl GetRequest {
         Ok(())
     }
 
-    /// Whether a connection was reached, and the server asked, or why not is known.
+    /// Goes on. Returns true once the server was asked, or once that has failed.
     fn ask(&mut self) -> Result<bool> {
         let GetState::Reaching(reaching) = std::mem::take(&mut self.state) else {
             return Err(not_asked());
@@ -155,7 +155,7 @@ impl GetRequest {
         self.read()
     }
 
-    /// What told of the schema, where no bell did.
+    /// The poller that waited for the schema; `None` if a bell did.
     fn take_poller(&mut self) -> Option<Box<Poller>> {
         match &mut self.state {
             GetState::Asked { poller, .. } => poller.take(),
@@ -187,7 +187,7 @@ impl GetRequest {
         }))
     }
 
-    /// After `error`, the request goes on to where a server that drains has led it.
+    /// After `error`, makes the request at the next server, if a server that drains has named one.
     fn lead_on(&mut self, error: Error) -> Result<()> {
         let redirects = self.redirects.get_or_insert_with(|| {
             let trusted_network = self.options.trusted_network;
@@ -232,7 +232,7 @@ impl Request for GetRequest {
                 };
                 (state, Start::Asked)
             }
-            // A request that is late does not begin to open a connection of its own either.
+            // A request that has waited too long fails, and does not open a connection of its own.
             (_, GetState::Queued(until)) if clock::now() >= *until => {
                 return Err(DialOptions::of_get(&self.options, self.due).explain(not_opened()));
             }
@@ -311,7 +311,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// None yet, of the schema of `stream`.
+    /// No rows yet, with the schema of `stream`.
     pub(crate) fn of(stream: &mut Stream) -> Result<Self> {
         Ok(Self {
             schema: stream.schema()?,

@@ -55,8 +55,8 @@ pub(super) trait Request: Send {
     /// The request has failed.
     fn look(&mut self) -> Result<bool>;
 
-    /// A descriptor that is readable when [`look`](Self::look) may find something: one and the same
-    /// until [`take`](Self::take). Of a request that has [begun](Self::begin).
+    /// A descriptor that is readable when [`look`](Self::look) may find something. It stays the
+    /// same until [`take`](Self::take). The request must have [begun](Self::begin).
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ pub(super) trait Request: Send {
 pub(super) enum Start {
     /// The server was asked.
     Asked,
-    /// Another request opens the connection. Then this is to be called again.
+    /// Another request opens the connection. When `later` rings, the call has to be made again.
     Later,
     /// A thread of the client has to go on: it connects, waits for the next try, or reads a
     /// description.
@@ -88,12 +88,12 @@ fn not_asked() -> Error {
     Error::invalid_argument("the request has no connection")
 }
 
-/// Who is told of the outcome, once, on the thread.
+/// Gets the outcome of a request, once, on the thread.
 pub(super) trait Told: Send {
     /// The answer, or why there is none.
     fn answered(self: Box<Self>, answer: Result<Answer>);
 
-    /// What rings for a host that looks for the answer itself once the server was asked.
+    /// The bell for a host that looks for the answer itself once the server was asked.
     fn bell(&self) -> Option<&Arc<Bell>> {
         None
     }
@@ -104,19 +104,19 @@ pub(super) trait Told: Send {
     }
 }
 
-/// A request, its token, and who is told.
+/// A request, its token, and who gets the outcome.
 pub(super) struct Asking {
     pub(super) request: Box<dyn Request>,
     pub(super) cancel: Cancel,
     pub(super) told: Box<dyn Told>,
 }
 
-/// The thread that makes a client's requests. It outlives the client while there are some.
+/// The thread that makes a client's requests. It outlives the client as long as there are requests.
 #[derive(Default)]
 pub(super) struct Requests(Mutex<Option<StreamLoop<Waiting>>>);
 
 impl Requests {
-    /// Has the thread make the request that `make` gives.
+    /// Makes the thread start the request that `make` builds.
     ///
     /// # Errors
     ///
@@ -166,7 +166,7 @@ struct Waiting {
     asked: Option<Asking>,
     failure: Option<Error>,
     phase: Phase,
-    /// Has the thread go on with the request. It takes no descriptor.
+    /// Makes the thread go on with the request. It needs no descriptor.
     later: Arc<Bell>,
     requests: Arc<Requests>,
 }

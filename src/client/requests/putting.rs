@@ -26,9 +26,9 @@ pub(in crate::client) struct PutRequest {
     pub(in crate::client) options: PutOptions,
     pub(in crate::client) answers: Option<GetOptions>,
     pub(in crate::client) due: Option<Timestamp>,
-    /// The token of the request, and that of what comes of it.
+    /// The token of the request, and the token of its result.
     pub(in crate::client) cancel: (Cancel, Option<Cancel>),
-    /// Where servers that drain have led it.
+    /// The redirects of servers that drain.
     pub(in crate::client) redirects: Option<Box<Redirects>>,
     pub(in crate::client) state: PutState,
 }
@@ -39,9 +39,9 @@ pub(in crate::client) enum PutState {
     #[default]
     New,
     Reaching(Reaching),
-    /// With whether the server has accepted, once it has answered.
+    /// The server was asked. The result says whether the server has accepted, once it has answered.
     Asked(Box<AskedPut>, Option<Result<()>>),
-    /// No connection was reached. The thread still watches what would have told of it.
+    /// No connection was reached. The thread still watches the poller.
     Failed(Error, Box<Poller>),
 }
 
@@ -57,7 +57,7 @@ impl PutRequest {
         }
     }
 
-    /// Whether a connection was reached, and the server asked, or why not is known.
+    /// Goes on. Returns true once the server was asked, or once that has failed.
     fn ask(&mut self) -> Result<bool> {
         let PutState::Reaching(reaching) = std::mem::take(&mut self.state) else {
             return Err(not_asked());
@@ -83,7 +83,7 @@ impl PutRequest {
         }
     }
 
-    /// After `error`, the request goes on to where a server that drains has led it.
+    /// After `error`, makes the request at the next server, if a server that drains has named one.
     fn lead_on(&mut self, error: Error) -> Result<()> {
         let redirects = self.redirects.get_or_insert_with(|| {
             let uri = std::slice::from_ref(&self.uri);

@@ -14,12 +14,12 @@ use crate::transport::Attempt;
 pub(in crate::client) struct Reaching {
     future: Pin<Box<dyn Future<Output = Result<Reached>> + Send>>,
     attempt: Arc<Attempt>,
-    /// It follows the token, too.
+    /// The poller follows the token, too.
     poller: Box<Poller>,
 }
 
 impl Reaching {
-    /// The way that `reach` goes.
+    /// Begins the attempt that `reach` makes.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ impl Reaching {
         })
     }
 
-    /// Goes on. Returns what the way led to, and what has told of it.
+    /// Goes on. Returns the outcome of the attempt, and the poller that waited for it.
     ///
     /// # Errors
     ///

@@ -19,7 +19,7 @@ pub(in crate::client) struct Retrying<R> {
     tries: Tries,
     /// The token of the request.
     cancel: Cancel,
-    /// When the next try is to be made, behind a try that met a busy server.
+    /// When the next try is to be made, after a try that met a busy server.
     next: Option<Timestamp>,
     /// The pause before that try.
     pause: Option<Pause>,
