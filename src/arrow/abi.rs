@@ -88,7 +88,7 @@ pub struct ArrowAsyncTask {
 /// `ArrowAsyncProducer`: how a consumer asks for arrays.
 ///
 /// The layout is that of the header `arrow/c/abi.h`, which Arrow C++ and Arrow Go ship. The struct
-/// of the specification's page has one member more, which would shift the members behind it.
+/// on the specification's page has one member more, which would shift the members after it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ArrowAsyncProducer {

@@ -1,8 +1,8 @@
 //! Arrays that carry custom metadata of their batch.
 //!
-//! Arrow's structs have no place for it. An annotated array has the parts of the array that it
-//! owns, and a release of this module, by which the library knows it again, whichever way it comes:
-//! published, of a stream, or pushed.
+//! Arrow's structs have no place for such metadata. An annotated array owns the original array, has
+//! the same parts, and has a release function of this module. By this function the library
+//! recognises the array, however it comes: published, from a stream, or pushed.
 
 use std::ptr::{self, NonNull};
 
@@ -15,11 +15,13 @@ struct Annotation {
     metadata: Box<[u8]>,
 }
 
-/// Gives an array custom metadata, encoded as `ArrowSchema.metadata`, in place of its own. Empty
-/// metadata are none. Everything else stays as it is, including later changes by the caller.
+/// Gives an array custom metadata, encoded as `ArrowSchema.metadata`, in place of what an earlier
+/// call gave it. Empty metadata mean no metadata. Everything else stays as it is, even what the
+/// caller has changed since an earlier call.
 pub fn annotate(array: OwnedDeviceArray, metadata: &[u8]) -> OwnedDeviceArray {
     if let Some(mut annotation) = annotation_of(array.raw()) {
-        // SAFETY: only `annotate` and the release use the annotation, and this owns the array.
+        // SAFETY: only `annotate` and the release use the annotation, and this function owns the
+        // array.
         unsafe { annotation.as_mut() }.metadata = metadata.into();
         return array;
     }
@@ -34,8 +36,9 @@ pub fn annotate(array: OwnedDeviceArray, metadata: &[u8]) -> OwnedDeviceArray {
     });
     outer.array.private_data = Box::into_raw(annotation).cast();
     outer.array.release = Some(release_annotated);
-    // SAFETY: it has the parts of an array that keeps the promise of an owned one. The annotation,
-    // which its release drops, owns that array, and nobody else uses it.
+    // SAFETY: `outer` has the parts of an array that keeps the promise of an owned one. The
+    // annotation owns that array, and nobody else uses it. The release of `outer` drops the
+    // annotation.
     unsafe { OwnedDeviceArray::from_raw(outer) }
 }
 
@@ -44,7 +47,8 @@ pub fn annotate(array: OwnedDeviceArray, metadata: &[u8]) -> OwnedDeviceArray {
 pub fn annotation(array: &ArrowDeviceArray) -> &[u8] {
     let array = select::whole(array).unwrap_or(array);
     match annotation_of(array) {
-        // SAFETY: it lives until the release, and is changed by the owner of the array alone.
+        // SAFETY: the annotation lives until the release, and only the owner of the array changes
+        // it.
         Some(annotation) => unsafe { &annotation.as_ref().metadata },
         None => &[],
     }

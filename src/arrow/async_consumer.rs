@@ -21,7 +21,7 @@ use crate::fork::Generation;
 
 /// What a producer brings.
 pub enum Produced {
-    /// The first thing of a stream that has not failed.
+    /// Comes first, unless the stream fails before.
     Schema {
         /// The schema of every array.
         schema: OwnedSchema,
@@ -47,22 +47,22 @@ pub enum Produced {
     Release,
 }
 
-/// Takes what a producer brings, without a wait and without a call of the host but the drop of a
-/// task.
+/// Takes what a producer brings. It must not wait, and must not call the host, except by the drop
+/// of a task.
 pub trait AsyncConsumer: Send + Sync {
     /// Takes one thing.
     ///
     /// # Errors
     ///
-    /// An errno for the producer: this wants no schema.
+    /// An errno for the producer: this consumer refuses the schema.
     fn take(&self, produced: Produced) -> Result<(), c_int>;
 }
 
-/// The producer behind a handler, from the schema to its last word.
+/// The producer that calls a handler. It can be called from the schema on, until its last word.
 pub struct HostProducer {
-    /// NULL before the schema and after the end, an error or the release. Held during a call of the
-    /// producer, so that its last word on another thread waits. A producer may say that within a
-    /// call.
+    /// NULL before the schema and after the end, an error or the release. The lock is held during a
+    /// call of the producer, so that the producer's last word on another thread waits. The lock is
+    /// reentrant, because the last word may also come within such a call.
     raw: ReentrantMutex<Cell<*mut ArrowAsyncProducer>>,
 }
 
@@ -101,16 +101,18 @@ impl HostProducer {
         }
     }
 
-    /// Calls the producer no more. Waits for a call on another thread. Arrow Go frees its producer
-    /// after its last word, before the release.
+    /// Ends all calls of the producer, and waits for a call on another thread. The last word
+    /// already ends them, because Arrow Go frees its producer between its last word and the
+    /// release.
     fn leave(&self) {
         self.raw.lock().set(ptr::null_mut());
     }
 }
 
-/// An array that the producer has. The drop extracts and releases it: Arrow Go cannot discard one.
+/// An array that the producer still has. The drop extracts and releases the array, because Arrow Go
+/// cannot discard a task.
 pub struct AsyncTask {
-    /// `None` once it is extracted.
+    /// `None` once the array is extracted.
     raw: Option<ArrowAsyncTask>,
 }
 
@@ -153,14 +155,15 @@ impl Drop for AsyncTask {
     }
 }
 
-/// What `private_data` of a handler leads to.
+/// The content of a handler, to which its `private_data` points.
 struct Handler {
     consumer: Arc<dyn AsyncConsumer>,
     producer: Arc<HostProducer>,
     generation: Generation,
 }
 
-/// A handler for the consumer that `consumer` makes for its producer. The receiver has it released.
+/// A handler for the consumer that `consumer` makes for the handler's producer. Whoever gets the
+/// handler must cause its release.
 pub fn handler<C: AsyncConsumer + 'static>(
     consumer: impl FnOnce(Arc<HostProducer>) -> Arc<C>,
 ) -> ArrowAsyncDeviceStreamHandler {
@@ -183,8 +186,8 @@ pub fn handler<C: AsyncConsumer + 'static>(
     }
 }
 
-/// A share of what is behind a handler; `None` for NULL, for a released handler, and in a forked
-/// child, where locks may be held for ever.
+/// A reference to the content of a handler; `None` for NULL, for a released handler, and in a
+/// forked child, where locks may be held for ever.
 ///
 /// # Safety
 ///

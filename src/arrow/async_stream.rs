@@ -39,12 +39,12 @@ pub struct AsyncHandler {
 /// Producers whose handlers were released last, the youngest at the end. Arrow Go's consumer may
 /// call `cancel` shortly after the release.
 static RELEASED: PerProcess<Mutex<VecDeque<Arc<Producer>>>> = PerProcess::new(Mutex::default);
-/// The most of them.
+/// Most producers in `RELEASED`.
 const MOST_RELEASED: usize = 256;
 
-/// A producer, as the consumer sees it, and what stands behind it.
+/// A producer, as the consumer sees it, and the flow that gets the consumer's calls.
 ///
-/// Each task keeps it alive: Arrow C++'s consumer calls `request` before it extracts a task, also
+/// Each task keeps it alive: Arrow C++'s consumer calls `request` before it extracts a task, even
 /// after it has released its handler.
 struct Producer {
     /// Its `private_data` is the address of this struct.
@@ -52,7 +52,7 @@ struct Producer {
     flow: Arc<dyn Flow>,
 }
 
-/// What `private_data` of a task leads to.
+/// The content of a task, to which its `private_data` points.
 struct Task {
     array: OwnedDeviceArray,
     producer: Arc<Producer>,
@@ -72,7 +72,7 @@ pub type Refused = Result<(), c_int>;
 unsafe impl Send for AsyncHandler {}
 
 impl AsyncHandler {
-    /// Whether a handler can be called at all.
+    /// Fails if a handler lacks a function.
     ///
     /// # Errors
     ///
@@ -178,7 +178,7 @@ impl AsyncHandler {
 
     /// Tells of the end.
     pub fn on_end(&mut self) {
-        // Nothing comes after it either way.
+        // The errno does not matter, because nothing comes after the end.
         let _ = self.on_next_task(ptr::null_mut(), ptr::null());
     }
 
@@ -217,7 +217,7 @@ impl Drop for AsyncHandler {
     }
 }
 
-/// A consumer that lacks the function is complete no more.
+/// The result of a callback. `None`: the handler does not have the function any more.
 fn refused(errno: Option<c_int>) -> Refused {
     match errno {
         Some(0) => Ok(()),
@@ -230,11 +230,11 @@ fn c_metadata(metadata: Option<&Vec<u8>>) -> *const c_char {
     metadata.map_or(ptr::null(), |bytes| bytes.as_ptr().cast())
 }
 
-/// The flow behind a producer; `None` for NULL.
+/// The flow of a producer; `None` for NULL.
 ///
 /// # Safety
 ///
-/// `producer` is NULL, or one of [`AsyncHandler::take`] that lives.
+/// `producer` is NULL, or a live producer that [`AsyncHandler::take`] made.
 unsafe fn flow_of(producer: *mut ArrowAsyncProducer) -> Option<Arc<dyn Flow>> {
     if producer.is_null() {
         return None;
@@ -245,8 +245,8 @@ unsafe fn flow_of(producer: *mut ArrowAsyncProducer) -> Option<Arc<dyn Flow>> {
     unsafe { own.as_ref() }.map(|own| Arc::clone(&own.flow))
 }
 
-// During the flow's call another thread may release the handler, and the producer with it: these
-// functions own the flow.
+// During the call of the flow, another thread may release the handler, and with it the producer.
+// Therefore these functions own the flow.
 
 unsafe extern "C" fn request(producer: *mut ArrowAsyncProducer, n: i64) {
     // SAFETY: the consumer passes its own producer, before the release or before it has extracted

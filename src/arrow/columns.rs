@@ -1,10 +1,10 @@
 //! The columns that every batch of a stream must have: those of the stream's schema.
 //!
-//! A batch's values are read by the stream's schema. So its columns need the same names and types
-//! in the same order; and so do the fields of structs and unions. Metadata may differ, and so may
-//! the names of parts that a type has exactly once: a list's values, a map's entries, keys and
-//! values, the parts of run-end encoding. A column that is declared without nulls may be declared
-//! with nulls in a batch that has none: the encoder looks at the nulls themselves.
+//! A batch's values are read by the stream's schema. So its columns must have the same names and
+//! types in the same order. The same holds for the fields of structs and unions. Metadata may
+//! differ, and so may the names of parts that a type has exactly once: a list's values, a map's
+//! entries, keys and values, the parts of run-end encoding. A column that is declared without nulls
+//! may be declared with nulls in a batch that has none: the encoder looks at the nulls themselves.
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};

@@ -1,12 +1,12 @@
-//! A schema of one's own.
+//! A copy of a schema.
 
 use super::decode::{DecodeOptions, Decoder};
 use super::{EncodeOptions, Encoder, OwnedSchema};
 use crate::error::Result;
 use crate::proto::Header;
 
-/// A copy of a schema, whose memory is the library's: for a thread that uses the schema after the
-/// call that brought it.
+/// A copy of a schema in the library's own memory, for a thread that uses the schema after the call
+/// that passed it.
 ///
 /// # Errors
 ///

@@ -38,9 +38,9 @@ const BYTES: &str = "dipc.bytes";
 const BATCHES: &str = "dipc.batches";
 const ORDERED: &str = "dipc.ordered";
 
-/// Before an Arrow IPC message that stands outside a stream.
+/// The bytes before an Arrow IPC message that stands alone, outside a stream.
 const CONTINUATION: [u8; 4] = [0xff; 4];
-/// Its length is a multiple of this.
+/// The length of such a message is a multiple of this.
 const MESSAGE_ALIGNMENT: usize = 8;
 
 /// What a descriptor stands for. `None`: unknown.
@@ -90,7 +90,7 @@ impl Description {
     ///
     /// # Errors
     ///
-    /// `InvalidData`, `Unsupported`, `Protocol`: the server gave a schema that is none.
+    /// `InvalidData`, `Unsupported`, `Protocol`: the server's bytes are not a schema.
     pub fn schema(&self) -> Result<Option<OwnedSchema>> {
         let read = |message: &Vec<u8>| {
             let text = "the schema of a description is no Arrow IPC message";
@@ -126,11 +126,11 @@ impl Description {
         Ok(export_batches(Box::new(batches)))
     }
 
-    /// Reads the table of a server, whose values its stream has checked ([`Level::Full`]).
+    /// Reads the table of a server. The table's stream has checked the values ([`Level::Full`]).
     ///
     /// # Errors
     ///
-    /// The stream's own; `InvalidData` if its table is no description.
+    /// Those of the stream; `InvalidData` if its table is no description.
     ///
     /// [`Level::Full`]: crate::arrow::decode::Level::Full
     pub fn read(reader: Box<dyn ArrayReader>) -> Result<Self> {

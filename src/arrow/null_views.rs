@@ -1,4 +1,4 @@
-//! Views of null rows. Arrow leaves them undefined; arrow-rs reads them as it reads the others.
+//! Views of null rows. Arrow leaves them undefined, but arrow-rs reads them like all other views.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const VIEW: usize = 16;
 ///
 /// # Errors
 ///
-/// `InvalidData`: the batch is not of its own schema.
+/// `InvalidData`: the columns of the batch do not fit its schema.
 pub fn clear_null_views(batch: RecordBatch) -> Result<RecordBatch> {
     let cleared: Vec<_> = (batch.columns().iter())
         .map(|column| cleared(&column.to_data()))
@@ -33,7 +33,7 @@ pub fn clear_null_views(batch: RecordBatch) -> Result<RecordBatch> {
         .map_err(|error| Error::invalid_data(error.to_string()))
 }
 
-/// The array with such views; `None` if it has them already.
+/// The array with views of zeros in null rows; `None` if it has such views already.
 fn cleared(data: &ArrayData) -> Option<ArrayData> {
     let views = match data.data_type() {
         DataType::Utf8View | DataType::BinaryView => cleared_views(data),
@@ -51,7 +51,7 @@ fn cleared(data: &ArrayData) -> Option<ArrayData> {
     }
     let children = (data.child_data().iter().zip(children))
         .map(|(child, cleared)| cleared.unwrap_or_else(|| child.clone()));
-    // SAFETY: the parts have the lengths of those that they replace, and a view of zeros is an empty
+    // SAFETY: the new parts are as long as those that they replace, and a view of zeros is an empty
     // value.
     Some(unsafe { builder.child_data(children.collect()).build_unchecked() })
 }

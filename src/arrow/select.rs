@@ -1,8 +1,8 @@
-//! Some columns and rows of a stream's arrays (rule Q12), without a copy and without a look at a
-//! buffer: the memory may be a GPU's.
+//! Some columns and rows of a stream's arrays (rule Q12), without a copy and without a read of a
+//! buffer, because the memory may be on a GPU.
 //!
-//! A selected array is a view. It names some children of the array that it was made of, and other
-//! rows, and owns that array until its own release.
+//! A selected array is a view of another array: it has some of that array's children and some of
+//! its rows. It owns that array until its own release.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,9 +24,9 @@ pub struct Selector {
     columns: Option<Vec<usize>>,
     /// The number of columns of an array.
     count: usize,
-    /// Rows before the first one that is wanted.
+    /// Number of rows before the first wanted row.
     before: u64,
-    /// Rows that are wanted behind these; `None`: all.
+    /// Number of wanted rows after these; `None`: all.
     wanted: Option<u64>,
 }
 
@@ -49,8 +49,8 @@ impl Selector {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`, with the columns that there are: a name is no column's, or several
-    /// columns'.
+    /// `InvalidArgument`, with a list of all columns: no column, or more than one, has one of the
+    /// names.
     pub fn new(selection: &Selection, schema: &Schema) -> Result<(Self, Schema)> {
         let columns = selection.columns().map(|names| find(names, schema));
         let columns = columns.transpose()?;
@@ -123,7 +123,7 @@ impl Selector {
         }
     }
 
-    /// The stream has come past an array of this length.
+    /// Notes that the stream has passed an array of this length.
     pub fn pass(&mut self, len: i64) {
         let len = u64::try_from(len).unwrap_or(0);
         let skipped = len.min(self.before);
@@ -262,7 +262,7 @@ fn find(names: &[String], schema: &Schema) -> Result<Vec<usize>> {
     names.iter().map(place).collect()
 }
 
-/// The columns that there are, for an error.
+/// The names of all columns, for the text of an error.
 fn shown(schema: &Schema) -> String {
     match schema.fields.as_slice() {
         [] => "the table has no columns".to_owned(),

@@ -186,7 +186,7 @@ impl ArrayReader for Transfer {
             return Ok(None);
         };
         let (encoder, decoder) = self.codec()?;
-        // The message has the array's metadata, and the decoder annotates with those.
+        // The message has the array's metadata, and the decoder annotates the new array with them.
         let messages = encoder.encode(array, None)?;
         Self::decode(decoder, messages).map(Some)
     }

@@ -24,8 +24,8 @@ use super::value::plain;
 use crate::arrow::select::listed;
 use crate::error::{Error, Result};
 
-/// The number by which messages refer to the type "null", whose one value stands beside those of
-/// each type.
+/// The number by which messages refer to the type "null". Its only value is null, which may stand
+/// beside values of every type.
 const NULL: u32 = 0;
 /// Where Substrait keeps the files that declare its functions.
 const FILES: &str = "https://github.com/substrait-io/substrait/blob/main/extensions/";
@@ -54,7 +54,8 @@ pub struct FilterExpression(Bytes);
 #[derive(Debug)]
 pub struct FilterBuilder {
     schema: SchemaRef,
-    /// Positions of the columns that were named so far. The message's own schema has these alone.
+    /// Positions of the columns that were named so far. The message's own schema has only these
+    /// columns.
     columns: Vec<usize>,
     /// Functions that were called so far; the message refers to them by position.
     functions: Vec<String>,
@@ -70,12 +71,14 @@ impl FilterBuilder {
         }
     }
 
-    /// The column at `path`: its name, then names of fields of structs. Beside it the type in which
-    /// the server compares it: that of the values for dictionaries and runs.
+    /// The column at `path`: the column's name, then names of fields of structs. Also returns the
+    /// type in which the server compares the column: for dictionaries and runs, the type of the
+    /// values.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: no column, or several, have the name; the text lists the columns.
+    /// `InvalidArgument`: no column has the name, or several columns have it; the text lists the
+    /// columns.
     pub fn column(&mut self, path: &[impl AsRef<str>]) -> Result<(FilterExpression, DataType)> {
         let (places, field) = find(path, self.schema.fields())?;
         let top = places.first().copied().unwrap_or_default();
@@ -222,8 +225,8 @@ impl FilterExpression {
         encoded(Kind::SingularOrList(list.encode_to_vec().into()))
     }
 
-    /// The second part of the first of `clauses` whose first part is true; `otherwise`, or null, if
-    /// none is.
+    /// Each clause is a condition and its result. The value is the result of the first clause whose
+    /// condition is true. If no condition is true, the value is `otherwise`, or null for `None`.
     #[must_use]
     pub fn if_then(
         clauses: impl IntoIterator<Item = (Self, Self)>,
@@ -240,7 +243,8 @@ impl FilterExpression {
         encoded(Kind::IfThen(choice.encode_to_vec().into()))
     }
 
-    /// The value as another type. A value that the type does not have is an error of the filter.
+    /// The value, converted to another type. A value that the type cannot hold is an error of the
+    /// filter.
     ///
     /// # Errors
     ///
@@ -312,11 +316,11 @@ fn absent(name: &str, fields: &Fields) -> Error {
     ))
 }
 
-/// The type of a message for `of`.
+/// The type that messages have for `of`.
 ///
 /// # Errors
 ///
-/// `Unsupported`: there is none. `InvalidArgument`: a decimal of more than 38 digits.
+/// `Unsupported`: messages have no such type. `InvalidArgument`: a decimal of more than 38 digits.
 fn known_type(of: &DataType) -> Result<Type> {
     let known = substrait_type(of);
     match &known.kind {
@@ -330,7 +334,8 @@ fn unsupported(of: &DataType) -> Error {
     Error::unsupported(format!("filters have no literals of type {of}"))
 }
 
-/// The type of a field, whose name, and the names of whose fields, go to `names`.
+/// The type of a field. Appends the name of the field, and the names of the fields inside it, to
+/// `names`.
 fn named(field: &Field, names: &mut Vec<String>) -> Type {
     names.push(field.name().clone());
     inner_names(field.data_type(), names);
@@ -371,7 +376,8 @@ fn kind_of(value: &dyn Array) -> Result<(literal::Kind, u32)> {
         cast_with_options(value, to, &strict)
             .map_err(|error| Error::invalid_argument(format!("a literal: {error}")))
     };
-    // The bits of unsigned numbers lie in the fields of signed ones, as DataFusion has them.
+    // Messages have fields for signed numbers only. An unsigned number is stored there by its bits,
+    // as DataFusion does it.
     let integer = || {
         Ok::<_, Error>(
             converted(&DataType::Int64)?
@@ -462,7 +468,7 @@ fn kind_of(value: &dyn Array) -> Result<(literal::Kind, u32)> {
     })
 }
 
-/// The length of time of so many units.
+/// The length of time of `value` units.
 fn day_time(unit: TimeUnit, value: i64) -> Result<DayTime> {
     const DAY: i64 = 86_400;
     let per_second = 10_i64.pow(digits(unit).unsigned_abs().into());

@@ -62,7 +62,7 @@ fn all_as(nodes: Vec<Node>, to: &DataType) -> Result<Vec<Node>> {
     nodes.into_iter().map(|node| convert(node, to)).collect()
 }
 
-/// `node` as `to`, if all its values have a place there.
+/// `node`, converted to the type `to`. A value that `to` cannot hold is an error.
 pub(super) fn convert(node: Node, to: &DataType) -> Result<Node> {
     let from = node.data_type();
     if from == to {
@@ -83,7 +83,8 @@ pub(super) fn convert(node: Node, to: &DataType) -> Result<Node> {
 /// A type for several values.
 struct Target {
     data_type: DataType,
-    /// The class of times that it is the seconds of, if their units differ.
+    /// Set if `data_type` is a number of seconds, because times of different units are compared:
+    /// the class of these times.
     seconds: Option<Class>,
 }
 
@@ -97,7 +98,8 @@ impl Default for Target {
 }
 
 impl Target {
-    /// Widens the type, so that it has the values of `other` too; `None` if no type has.
+    /// Widens the type, so that it can hold the values of `other` too; `None` if no type can hold
+    /// all.
     fn add(&mut self, other: &DataType) -> Option<()> {
         if self.seconds.is_some() {
             if !other.is_null() {
@@ -138,7 +140,7 @@ fn unlike(nodes: &[Node]) -> Error {
     ))
 }
 
-/// The types of `nodes`, for an error; of many the first ones.
+/// The types of `nodes`, for the text of an error. A long list is cut.
 fn listed(nodes: &[Node]) -> String {
     let mut types: Vec<_> = nodes
         .iter()
@@ -202,15 +204,15 @@ fn class(of: &DataType) -> Option<Class> {
     })
 }
 
-/// The smallest type that has all values of `a` and `b`; 64-bit floats for a float and another
-/// number, though these round long numbers.
+/// The smallest type that can hold all values of `a` and `b`. For a float and a number of another
+/// kind, it is the 64-bit float, although this type rounds long numbers.
 fn common(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType::{FixedSizeBinary, Null, Timestamp};
     if a == b {
         return Some(a.clone());
     }
     let class = match (a, b) {
-        // Rows of nulls are not made as wide as the values.
+        // Not the type of fixed width: in it, each null would take as much memory as a value.
         (Null, FixedSizeBinary(_)) | (FixedSizeBinary(_), Null) => Class::Binary,
         (Null, other) | (other, Null) => return Some(other.clone()),
         _ => class(a).filter(|&of| class(b) == Some(of))?,
@@ -243,7 +245,7 @@ fn number(a: &DataType, b: &DataType) -> Option<DataType> {
     })
 }
 
-/// Whether an integer type is signed, and its bits.
+/// Whether an integer type is signed, and its number of bits.
 fn integer(of: &DataType) -> Option<(bool, u8)> {
     Some(match of {
         DataType::Int8 => (true, 8),
@@ -258,7 +260,8 @@ fn integer(of: &DataType) -> Option<(bool, u8)> {
     })
 }
 
-/// The integer type for both; none has all values of 64 bits with and without a sign.
+/// The smallest integer type that can hold the values of both. `None` for a signed type and the
+/// unsigned type of 64 bits: no integer type can hold the values of both.
 fn both((a_signed, a): (bool, u8), (b_signed, b): (bool, u8)) -> Option<DataType> {
     let needed = |signed: bool, bits: u8| match signed {
         true => bits,
@@ -281,7 +284,7 @@ fn both((a_signed, a): (bool, u8), (b_signed, b): (bool, u8)) -> Option<DataType
     })
 }
 
-/// Digits before the point and behind it.
+/// The numbers of digits before and after the decimal point.
 struct Digits {
     whole: i16,
     scale: i8,

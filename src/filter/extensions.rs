@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use super::message::extension::Kind;
 use super::message::{Declaration, ExtendedExpression, ExtensionFile};
 
-/// What `pyarrow` names the file of functions that have no counterpart in Substrait.
+/// The name that `pyarrow` gives to the file of the functions that have no counterpart in
+/// Substrait.
 const ARROW_FUNCTIONS: &str = "urn:arrow:substrait_simple_extension_function";
 
 /// The declarations of a message.

@@ -16,16 +16,17 @@ use super::value::Value;
 #[derive(Debug, Clone)]
 pub(super) enum Function {
     Compare(Comparison),
-    /// The first argument lies between the others, or at one of them.
+    /// Whether the first argument lies between the other two, or equals one of them.
     Between,
-    /// True where both are equal or both null, or the opposite.
+    /// `true`: whether the two arguments are equal or both null. `false`: the opposite.
     Same(bool),
     IsNull,
     IsNotNull,
     IsNan,
     IsFinite,
     IsInfinite,
-    /// Whether a boolean has this value, or whether it has another one or is null.
+    /// Whether a boolean has the value `value`. With `not`: whether it has the other value or is
+    /// null.
     Is {
         value: bool,
         not: bool,
@@ -50,7 +51,7 @@ pub(super) enum Function {
     /// The first argument equals one of the others.
     AnyOf,
     Member(Arc<Members>),
-    /// `null`: values that cannot be converted become null; else they are errors.
+    /// `null`: values that cannot be converted become null; otherwise they are errors.
     Cast {
         to: DataType,
         null: bool,
@@ -68,7 +69,7 @@ pub(super) enum Arithmetic {
     Modulus,
 }
 
-/// The result that does not fit its type.
+/// What becomes of a result that does not fit its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overflow {
     Error,
@@ -86,7 +87,7 @@ pub(super) enum Text {
     LikeAnyCase,
 }
 
-/// The function of Substrait with this name; those of DataFusion's names are here too.
+/// The function of Substrait with this name. Names that only DataFusion uses are known too.
 pub(super) fn of_substrait(name: &str) -> Option<Function> {
     let is = |value, not| Function::Is { value, not };
     Some(match name {
@@ -130,8 +131,8 @@ pub(super) fn of_substrait(name: &str) -> Option<Function> {
     })
 }
 
-/// The compute function of Arrow with this name. Those that need options are not here: a message
-/// has none of them.
+/// The compute function of Arrow with this name. Functions that need options are missing, because
+/// messages cannot carry these options.
 pub(super) fn of_arrow(name: &str) -> Option<Function> {
     let wrapping = |what| Function::Arithmetic(what, Overflow::Wrap);
     let checked = |what| Function::Arithmetic(what, Overflow::Error);
@@ -158,7 +159,7 @@ pub(super) fn of_arrow(name: &str) -> Option<Function> {
         "negate_checked" => Function::Negate(Overflow::Error),
         "utf8_lower" => Function::Lower,
         "utf8_upper" => Function::Upper,
-        // These names are equal, and so is what they stand for.
+        // Substrait has the same functions under the same names.
         "equal" | "not_equal" | "is_null" | "is_nan" | "is_finite" | "xor" | "divide"
         | "coalesce" => return of_substrait(name),
         _ => return None,
@@ -166,7 +167,7 @@ pub(super) fn of_arrow(name: &str) -> Option<Function> {
 }
 
 impl Function {
-    /// How many arguments it takes: the least and the most.
+    /// The least and the greatest number of arguments.
     pub(super) fn arguments(&self) -> (usize, usize) {
         match self {
             Self::And | Self::Or => (1, usize::MAX),
@@ -178,7 +179,7 @@ impl Function {
         }
     }
 
-    /// The values for `arguments`, of which there are as many as [`Self::arguments`] says.
+    /// The values for `arguments`. The caller has checked their number against [`Self::arguments`].
     pub(super) fn call(&self, arguments: &[Value]) -> Result<Value, ArrowError> {
         let all = arguments.iter().find(|value| !value.is_scalar());
         let rows = all.map_or(1, |value| value.array().len());
@@ -217,7 +218,8 @@ impl Function {
             (Self::Between, [value, low, high]) => {
                 let above = compare(Comparison::GreaterOrEqual, value, low)?;
                 let below = compare(Comparison::LessOrEqual, value, high)?;
-                // With a scalar value, one side can have a single row.
+                // If the value and one bound are scalars, the comparison with this bound has a
+                // single row.
                 let above = spread(above, value, low).booleans(rows)?;
                 compute::and_kleene(&above, &spread(below, value, high).booleans(rows)?)
             }
@@ -272,7 +274,7 @@ impl Function {
     }
 }
 
-/// The result of a function of `a` and `b`, as a scalar if both are.
+/// The result of a function of `a` and `b`, as a scalar if both are scalars.
 fn spread(result: BooleanArray, a: &Value, b: &Value) -> Value {
     match a.is_scalar() && b.is_scalar() {
         true => Value::Scalar(Arc::new(result)),
@@ -344,7 +346,7 @@ fn if_then(values: &[Value], rows: usize) -> Result<ArrayRef, ArrowError> {
     Ok(result.array().clone())
 }
 
-/// Tests floats; other numbers, and nothing else, give `others`.
+/// Tests floats. Numbers of other types give `others`. Types other than numbers are errors.
 fn floats(
     array: &ArrayRef,
     others: bool,
@@ -370,7 +372,7 @@ fn floats(
     })
 }
 
-/// Each text changed. Equal results share their bytes.
+/// Applies `change` to each text. Equal results share their bytes.
 fn changed(array: &ArrayRef, change: fn(&str) -> String) -> Result<ArrayRef, ArrowError> {
     if array.data_type().is_null() {
         return Ok(new_null_array(&DataType::Utf8View, array.len()));

@@ -72,7 +72,8 @@ pub(super) fn array(literal: Literal, extensions: &Extensions) -> Result<ArrayRe
             convert(plain, &varied(DataType::Decimal128(precision, scale))?)?
         }
         Kind::Null(of) => match types::arrow_type(&of, extensions)? {
-            // Such a null would take the bytes that the message only claims.
+            // A null of a fixed width would take as many bytes as the message claims for that
+            // width.
             DataType::FixedSizeBinary(_) => new_null_array(&DataType::BinaryView, 1),
             plain => new_null_array(&plain, 1),
         },
@@ -100,7 +101,7 @@ fn number(value: i64, of: &DataType) -> Result<ArrayRef> {
         DataType::Int8 | DataType::Int16 | DataType::UInt8 | DataType::UInt16 => {
             convert(Int64Array::from(vec![value]), of).map_err(|_| outside())?
         }
-        // DataFusion has these bits in the field for signed numbers.
+        // DataFusion stores the bits of unsigned numbers in the field for signed numbers.
         DataType::UInt32 => {
             let low = value.rem_euclid(1 << 32);
             Arc::new(UInt32Array::from(vec![
@@ -144,7 +145,8 @@ fn decimal128(value: &Bytes, precision: u8, scale: i8) -> Result<Decimal128Array
         .map_err(|error| Error::invalid_argument(format!("a literal of the filter: {error}")))
 }
 
-/// A length of time without months, as Arrow's duration in the unit of its fraction.
+/// A length of time without months, as a duration of Arrow. Its unit is that of the fraction of a
+/// second.
 fn duration(time: &DayTime) -> Result<ArrayRef> {
     let (unit, fraction) = match time.microseconds {
         Some(micros) => (TimeUnit::Microsecond, i64::from(micros)),
@@ -160,8 +162,8 @@ fn duration(time: &DayTime) -> Result<ArrayRef> {
     number(value, &DataType::Duration(unit))
 }
 
-/// A literal of `pyarrow`'s own types. Its value lies in one of Protobuf's messages for one value,
-/// which `prost` has as plain types of Rust.
+/// A literal of one of `pyarrow`'s own types. Its value is in one of Protobuf's wrapper messages,
+/// which `prost` decodes as plain types of Rust.
 fn user_defined(literal: &UserDefinedLiteral, extensions: &Extensions) -> Result<ArrayRef> {
     let of = types::user_defined(literal.reference, extensions)?;
     let any = literal.value.as_ref().ok_or_else(|| {

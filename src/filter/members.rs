@@ -12,15 +12,16 @@ use arrow::datatypes::{DataType, Float16Type, Float32Type, Float64Type};
 use arrow::error::ArrowError;
 use arrow::row::{RowConverter, SortField};
 
-/// Rows whose bytes are copied together: equal long values of a view or a dictionary each get their
-/// own copy.
+/// How many rows are copied as bytes at a time. This limits the memory: each row gets its own copy,
+/// even if rows of a view or a dictionary share a long value.
 const ROWS_AT_ONCE: usize = 1024;
 
 /// Literals of one type, as bytes: two literals have the same bytes if they are equal.
 pub(super) struct Members {
     converter: RowConverter,
     bytes: HashSet<Box<[u8]>>,
-    /// A null is among them: a row that equals none of the others may equal it.
+    /// A null is among the literals. A row that equals no other literal may equal the unknown
+    /// value, so its result is null.
     null: bool,
 }
 

@@ -50,17 +50,17 @@ pub const MOST_LEVELS: usize = 64;
 /// Most expressions in a message, each of which may be computed for every row.
 pub const MOST_NODES: usize = 1024;
 
-/// Rows of a batch that go through all expressions together. The results of expressions take memory
-/// until they are joined, and a message chooses how many there are.
+/// How many rows of a batch go through all expressions at a time. The results of expressions take
+/// memory until they are combined, and the sender of the message chooses the number of expressions.
 const ROWS_AT_ONCE: usize = 16 << 10;
 
-/// Most rows of a batch that are chosen by their numbers.
+/// Up to this many rows of a batch, the rows that pass become a list of row numbers.
 const MOST_NUMBERED: usize = 1 << 20;
 
 /// A condition on the rows of a table.
 pub struct Filter {
     root: Node,
-    /// What `root` refers to.
+    /// The columns that `root` refers to.
     columns: Vec<Column>,
     tops: Vec<usize>,
 }
@@ -125,7 +125,8 @@ impl Filter {
         &self.tops
     }
 
-    /// Which rows of `batch` pass: true. `batch` has the schema that the filter was parsed for.
+    /// True for each row of `batch` that passes. `batch` must have the schema that the filter was
+    /// parsed for.
     ///
     /// # Errors
     ///
@@ -169,7 +170,7 @@ impl Filter {
     }
 
     /// The rows of `batch` that pass; if all do, `batch` itself. Columns of views keep the bytes of
-    /// other rows only if those are the smaller part.
+    /// the other rows only if these are at most half of all bytes.
     ///
     /// # Errors
     ///
@@ -178,8 +179,8 @@ impl Filter {
         self.apply_to(batch, None, &mut || Ok(()))
     }
 
-    /// The same, of the columns at these positions only; `None`: all columns. Calls `check` between
-    /// parts of the work; its error ends the work.
+    /// As [`apply`](Self::apply), with the columns at these positions only; `None`: all columns.
+    /// Calls `check` between parts of the work; its error ends the work.
     ///
     /// # Errors
     ///
@@ -199,7 +200,8 @@ impl Filter {
             return Ok(wanted);
         }
         let mut builder = FilterBuilder::new(&passing);
-        // The numbers of the rows that pass are faster to follow than the bits of all, and larger.
+        // A list of the rows that pass is faster to apply than a bit for each row, but takes more
+        // memory.
         if wanted.num_columns() > 1 && wanted.num_rows() <= MOST_NUMBERED {
             builder = builder.optimize();
         }
@@ -218,7 +220,8 @@ impl Filter {
 /// Asks whether work goes on.
 pub type Check<'a> = &'a mut dyn FnMut() -> Result<()>;
 
-/// A column of views without the bytes that no row uses, if these are most. The kernels keep all.
+/// Removes the bytes that no row uses from a column of views, if they are more than half of all
+/// bytes. The kernels of `arrow` keep all bytes.
 fn without_unused(column: &ArrayRef) -> ArrayRef {
     match column.data_type() {
         DataType::Utf8View if is_sparse(column.as_string_view()) => {
@@ -231,8 +234,8 @@ fn without_unused(column: &ArrayRef) -> ArrayRef {
     }
 }
 
-/// Whether copies of what the rows use are smaller than half of what the array holds. Of rows that
-/// share bytes each would get a copy.
+/// Whether the bytes that the rows use are fewer than half of the bytes that the array holds.
+/// Shared bytes count for each of their rows, because each row would get a copy.
 fn is_sparse<T: ByteViewType>(array: &GenericByteViewArray<T>) -> bool {
     let held: usize = array.data_buffers().iter().map(Buffer::len).sum();
     array.total_buffer_bytes_used() < held / 2

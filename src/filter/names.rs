@@ -6,8 +6,9 @@ use super::message::kind::Kind;
 use super::message::{NamedStruct, Type};
 use crate::error::{Error, Result};
 
-/// The names of the message's own schema. References give positions in it, and the name there finds
-/// the column of the table, whose columns may be more and in another order.
+/// The names in the message's own schema. A reference gives a position in that schema, and the name
+/// at that position finds the column of the table. The table may have more columns, in another
+/// order.
 pub(super) struct Names(Vec<Name>);
 
 /// A field's name, with the fields of a struct.
@@ -16,11 +17,12 @@ struct Name {
     children: Vec<Name>,
 }
 
-/// Most levels of types that lie in others. `prost` stops at half as many messages.
+/// Most levels of types inside types. `prost` stops before, at 100 nested messages: each level of
+/// types has two messages.
 const MOST_LEVELS: usize = 64;
 
 impl Names {
-    /// The names of `schema`; none if the message has none.
+    /// The names of `schema`; no names if the message has no schema.
     pub(super) fn new(schema: Option<NamedStruct>) -> Result<Self> {
         let Some(schema) = schema else {
             return Ok(Self(Vec::new()));
@@ -37,7 +39,8 @@ impl Names {
         if names.len() == 0 {
             return Ok(Self(Vec::new()));
         }
-        // pyarrow leaves out the names of structs in lists and maps; Substrait has them.
+        // pyarrow leaves out the names of the fields of structs in lists and maps. Substrait
+        // requires them.
         let mut without = names.clone();
         let all = walk(&types, &mut names, true)
             .or_else(|error| walk(&types, &mut without, false).map_err(|_| error))?;
@@ -84,8 +87,8 @@ impl Names {
     }
 }
 
-/// The fields with these types, which have all of `names`. `everywhere`: structs in lists and maps
-/// have names too.
+/// The fields with these types. Fails unless there are exactly as many `names` as fields.
+/// `everywhere`: structs in lists and maps have names too.
 fn walk(
     types: &[Type],
     names: &mut impl Iterator<Item = String>,
@@ -119,7 +122,8 @@ fn fields(
     Ok(fields)
 }
 
-/// The fields of a struct. Those of structs in lists and maps are skipped: no reference leads there.
+/// The fields of a struct. The fields of structs in lists and maps are skipped, because no
+/// reference can name them.
 fn children(
     of: &Type,
     names: &mut impl Iterator<Item = String>,
@@ -143,7 +147,8 @@ fn children(
     Ok(Vec::new())
 }
 
-/// The place of the field `name`. Of several with this name, the one at the message's position.
+/// The position of the field `name`. If several fields have this name, the one at the message's
+/// position is meant.
 fn by_name(name: &str, position: usize, fields: &Fields) -> Result<usize> {
     let mut places = fields.iter().enumerate();
     let mut places = places.by_ref().filter(|(_, field)| field.name() == name);

@@ -21,8 +21,8 @@ pub(super) enum Node {
 }
 
 impl Node {
-    /// `function` of `arguments`. A call without rows tells the type of its result; literals alone
-    /// give a literal.
+    /// A call of `function` with `arguments`. A trial call without rows shows the type of the
+    /// result. If all arguments are literals, the result is a literal.
     pub(super) fn call(function: Function, arguments: Vec<Self>) -> Result<Self> {
         let samples: Vec<_> = arguments.iter().map(Self::sample).collect();
         let result = function.call(&samples).map_err(refused)?;

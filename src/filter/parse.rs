@@ -22,10 +22,11 @@ use super::value::{Column, view};
 use super::{MOST_LEVELS, MOST_NODES};
 use crate::error::{Error, Result};
 
-/// Options of a list up to which each is compared with all rows. More are looked up as a set.
+/// Up to this many options of a list, each option is compared with all rows. A longer list becomes
+/// a set, in which each row is looked up.
 const FEW_OPTIONS: usize = 12;
 
-/// What an expression is parsed with.
+/// The state of the parser between expressions.
 pub(super) struct Parser<'a> {
     pub(super) extensions: Extensions,
     pub(super) names: Names,
@@ -227,7 +228,7 @@ impl<'a> Parser<'a> {
 
     fn cast(&mut self, message: Cast, level: usize) -> Result<Node> {
         let null = match message.failure {
-            // Unspecified: an error hides nothing.
+            // 0 is unspecified. It is treated as 2, an error, because an error hides nothing.
             0 | 2 => false,
             1 => true,
             other => {
@@ -245,7 +246,7 @@ impl<'a> Parser<'a> {
         if *from == to {
             return Ok(input);
         }
-        // Rows of a fixed width would be as wide as the message claims.
+        // Each row of a type of fixed width would be as wide as the message claims.
         let fixed = matches!(to, DataType::FixedSizeBinary(_));
         let to = view(to);
         if fixed || from.is_nested() || !can_cast_types(from, &to) {
@@ -260,7 +261,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A call with its operands in one type, and with its options.
+/// A call of `function`, with its operands converted to one type and its options applied.
 fn bind(function: Function, mut nodes: Vec<Node>, options: &[FunctionOption]) -> Result<Node> {
     if let (Function::Text(Text::Like | Text::LikeAnyCase), 3) = (&function, nodes.len()) {
         check_escape(nodes.pop())?;
@@ -288,14 +289,14 @@ fn bind(function: Function, mut nodes: Vec<Node>, options: &[FunctionOption]) ->
         Function::Text(test) => texts(*test, nodes)?,
         _ => nodes,
     };
-    // Case is ignored by way of a pattern.
+    // A test that ignores case becomes a pattern.
     match (function, any_case(options)) {
         (Function::Text(test), true) => ignore_case(test, nodes),
         (function, _) => Node::call(function, nodes),
     }
 }
 
-/// `function` as its options say: of each option, the first preference that is known.
+/// `function`, changed by its options. The first known preference of each option counts.
 fn with_options(mut function: Function, options: &[FunctionOption]) -> Result<Function> {
     for option in options {
         let Some(first) = option.preference.first() else {
@@ -372,7 +373,7 @@ fn texts(test: Text, nodes: Vec<Node>) -> Result<Vec<Node>> {
         nodes = nodes.into_iter().map(text).collect::<Result<_>>()?;
     }
     match (test, nodes.get(1)) {
-        // A pattern for each row would be compiled for each row.
+        // A pattern that differs from row to row would be compiled for each row.
         (Text::Like | Text::LikeAnyCase, Some(pattern)) if !matches!(pattern, Node::Literal(_)) => {
             Err(Error::unsupported("a pattern that is no literal"))
         }
@@ -425,7 +426,7 @@ fn text_of(literal: &ArrayRef) -> Result<Option<String>> {
         .map(str::to_owned))
 }
 
-/// The third argument of `like`: the kernels know one character that makes the next one plain.
+/// Checks the third argument of `like`, the escape character. The kernels know only `\`.
 fn check_escape(escape: Option<Node>) -> Result<()> {
     let known = match &escape {
         Some(Node::Literal(literal)) => text_of(literal)?.is_none_or(|text| text == "\\"),

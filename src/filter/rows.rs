@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 /// Most rows of a batch in which no column has memory for each row.
 pub const MOST_FREE_ROWS: usize = 64 << 20;
 
-/// Whether each row of a column takes memory, nulls apart.
+/// Whether each row of a column takes memory, apart from the bitmap of nulls.
 pub fn has_rows_in_memory(of: &DataType) -> bool {
     match of {
         DataType::Null
@@ -23,12 +23,12 @@ pub fn has_rows_in_memory(of: &DataType) -> bool {
     }
 }
 
-/// Bounds work on each row by what the batch takes in memory.
+/// Limits the work for rows that take no memory.
 ///
 /// # Errors
 ///
-/// `Unsupported`: the batch has more than [`MOST_FREE_ROWS`], and none of its columns has a bit for
-/// each.
+/// `Unsupported`: the batch has more than [`MOST_FREE_ROWS`] rows, and no column has memory for
+/// each row.
 pub fn ensure_bounded(batch: &RecordBatch) -> Result<()> {
     let rows = batch.num_rows();
     let fields = batch.schema_ref().fields();

@@ -65,7 +65,8 @@ pub(super) fn arrow_type(of: &Type, extensions: &Extensions) -> Result<DataType>
     varied(plain, variation, extensions)
 }
 
-/// The variation of a type: one that the message declares, or of DataFusion's fixed numbers.
+/// The type `plain`, changed by a variation. Variations have DataFusion's fixed numbers. A
+/// variation that the message declares is refused.
 pub(super) fn varied(plain: DataType, variation: u32, extensions: &Extensions) -> Result<DataType> {
     use DataType::{
         Binary, BinaryView, Date32, Date64, Decimal128, Decimal256, Int8, Int16, Int32, Int64,
@@ -101,7 +102,7 @@ pub(super) fn varied(plain: DataType, variation: u32, extensions: &Extensions) -
     })
 }
 
-/// A type that `pyarrow` defines beside Substrait's, by the number that declares it.
+/// A type that `pyarrow` adds to Substrait's types, by its number in the message.
 pub(super) fn user_defined(reference: u32, extensions: &Extensions) -> Result<DataType> {
     let name = extensions.user_type(reference).ok_or_else(|| {
         Error::invalid_argument(format!(
@@ -125,7 +126,7 @@ pub(super) fn user_defined(reference: u32, extensions: &Extensions) -> Result<Da
     })
 }
 
-/// The type of a message for `of`; one without a kind if messages have none for it.
+/// The type that messages have for `of`; a type without a kind if messages have no such type.
 pub(super) fn substrait_type(of: &DataType) -> Type {
     let plain = |variation| Plain { variation };
     let sized = |unit: TimeUnit| Sized {
@@ -196,7 +197,7 @@ pub(super) fn time(unit: TimeUnit) -> DataType {
     }
 }
 
-/// The unit of a second's fraction with `digits`.
+/// The unit of a fraction of a second with this many digits.
 pub(super) fn unit(digits: i32) -> Result<TimeUnit> {
     match digits {
         0 => Ok(TimeUnit::Second),
@@ -234,8 +235,8 @@ pub(super) fn decimal(precision: i32, scale: i32) -> Result<(u8, i8)> {
         })
 }
 
-/// The decimal type with `whole` digits before the point and `scale` behind it; `None` if none is
-/// so wide.
+/// The decimal type with `whole` digits before the point and `scale` digits after it; `None` if no
+/// decimal type is so wide.
 pub(super) fn decimal_of(whole: i16, scale: i8) -> Option<DataType> {
     let precision = u8::try_from((whole + i16::from(scale)).max(1)).ok()?;
     match precision {

@@ -12,7 +12,7 @@ use arrow::error::ArrowError;
 
 use crate::error::{Error, Result};
 
-/// The rows of a batch.
+/// A value for each row of a batch.
 #[derive(Clone)]
 pub(super) enum Value {
     /// A row for each one of the batch.
@@ -32,7 +32,7 @@ impl Value {
         matches!(self, Self::Scalar(_))
     }
 
-    /// As booleans, a row for each of `rows`.
+    /// The value as booleans, with `rows` rows.
     pub(super) fn booleans(&self, rows: usize) -> Result<BooleanArray, ArrowError> {
         let array = self.array();
         let booleans = array.as_boolean_opt().ok_or_else(|| {
@@ -74,9 +74,9 @@ pub(super) struct Column {
     path: Vec<usize>,
     /// The type of the field in the table.
     declared: DataType,
-    /// The type in which its values come.
+    /// The type of the values after they are unpacked.
     plain: DataType,
-    /// For errors.
+    /// The name, for the texts of errors.
     name: String,
 }
 
@@ -104,7 +104,7 @@ impl Column {
         self.path == other.path
     }
 
-    /// Where `batch` has the values. Nothing is done for each row.
+    /// Finds the values in `batch`, without work for each row.
     pub(super) fn find(&self, batch: &RecordBatch) -> Result<Found<'_>> {
         let (&top, fields) = self.path.split_first().ok_or_else(|| self.absent())?;
         let top = batch.columns().get(top);
@@ -138,7 +138,7 @@ impl Column {
 /// The values of a column in one batch.
 pub(super) struct Found<'a> {
     stored: Stored,
-    /// The nulls of the structs around it, which are its own too.
+    /// The nulls of the structs around the field. Where a struct is null, its fields are null too.
     nulls: Option<NullBuffer>,
     plain: &'a DataType,
 }
@@ -191,9 +191,9 @@ pub(super) fn view(of: DataType) -> DataType {
     }
 }
 
-/// An array, whose dictionaries and runs are unpacked for a few rows at a time: of runs there may
-/// be many more rows than bytes. Texts become views: unpacked, each row has its own place, and long
-/// values their one copy.
+/// An array whose dictionaries and runs are unpacked for a few rows at a time, because runs may
+/// have many more rows than bytes. Texts become views, so that unpacked rows share one copy of a
+/// long value.
 enum Stored {
     Plain(ArrayRef),
     /// Keys, and the values that they choose.
@@ -224,7 +224,7 @@ impl Stored {
     /// The values of a dictionary or of runs.
     fn values(array: &ArrayRef) -> Result<Box<Self>, ArrowError> {
         Ok(Box::new(match Self::new(array)? {
-            // Views of values without bytes would be larger than these.
+            // Values without bytes stay as they are, because views of them would be larger.
             Self::Plain(array) if *array.data_type() != DataType::FixedSizeBinary(0) => {
                 Self::Plain(viewed(&array)?)
             }
@@ -243,7 +243,7 @@ impl Stored {
         }
     }
 
-    /// The rows at these places, of which some may be null.
+    /// The rows at these places. Some places may be null.
     fn pick(&self, places: &dyn Array) -> Result<ArrayRef, ArrowError> {
         match self {
             Self::Plain(array) => viewed(&take(array, places, None)?),
@@ -258,7 +258,7 @@ impl Stored {
     }
 }
 
-/// The runs in which rows of an array are.
+/// For each of these rows of an array, the number of its run.
 fn runs_at(array: &ArrayRef, rows: impl Iterator<Item = Option<usize>>) -> UInt64Array {
     fn of<R: RunEndIndexType>(
         array: &ArrayRef,

@@ -71,7 +71,7 @@ mod tests {
     }
 
     /// Rule Q8: a server cannot make its client keep more than a few URIs, write into its log, or
-    /// wait for a time that is none.
+    /// wait for a time that is not a number.
     #[test]
     fn advice_is_bounded() {
         let mut headers = Headers::new();

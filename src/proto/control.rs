@@ -60,16 +60,16 @@ pub enum Control {
         /// Headers, as in STREAM.
         headers: Headers,
     },
-    /// Server: so much of the client's stream is safe, by the host's word (rule Q4).
+    /// Server: its host says that a part of the client's stream is safe (rule Q4).
     Result {
         /// The stream: [`Request::mark`](crate::proto::Request::mark).
         stream: u64,
-        /// Record batches from the first on that this result covers.
+        /// Number of record batches that this result covers, counted from the first one.
         batches: u64,
-        /// Bytes of the host.
+        /// Bytes from the host program, passed on unread.
         bytes: Vec<u8>,
     },
-    /// Client: its stream ends at message `seq`, not well (rule Q10). Earlier messages stay valid.
+    /// Client: its stream fails at message `seq` (rule Q10). Earlier messages stay valid.
     Abort {
         /// The stream: [`Request::mark`](crate::proto::Request::mark).
         stream: u64,
@@ -158,7 +158,7 @@ pub enum Control {
         /// The stream: [`Request::mark`](crate::proto::Request::mark).
         stream: u64,
     },
-    /// Server: takes many streams at once on this connection (rule S1). Only for a client that knows
+    /// Server: takes many streams at once on this connection (rule S1). Only for clients that know
     /// [`FEATURE_STREAMS`](crate::proto::FEATURE_STREAMS).
     Streams {
         /// Most streams at once, at least 1.
@@ -167,7 +167,7 @@ pub enum Control {
 }
 
 impl StreamInfo {
-    /// Of a stream on a device of this type, whose bodies are packed or listed.
+    /// The properties of a stream on a device of this type, whose bodies are packed or listed.
     pub(crate) fn of(device_type: i32, features: u64) -> Self {
         Self {
             version: VERSION,
@@ -192,7 +192,7 @@ wire_struct!(Grant {
     device_type
 });
 
-/// A text up to the end. What is beyond 8 KiB is left out.
+/// A text up to the end of the message. The part beyond 8 KiB is left out.
 impl Wire for String {
     fn put(&self, bytes: &mut Vec<u8>) {
         let text = self.get(..self.floor_char_boundary(MOST_TEXT));
@@ -304,7 +304,7 @@ fn take_stream(kind: u8, fields: &mut Fields<'_>) -> Option<Control> {
     Some(Control::Stream(info, headers))
 }
 
-/// All but the text.
+/// Writes an ERROR without its text.
 fn put_error(status: i32, seq: u32, headers: &Headers, bytes: &mut Vec<u8>) {
     bytes.push(match headers.is_empty() {
         true => ERROR,

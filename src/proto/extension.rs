@@ -11,20 +11,20 @@ pub const VERSION: u16 = 3;
 /// memory uses no credit of bytes, since it takes no memory at either end.
 pub const FEATURE_IN_PLACE: u64 = 1;
 
-/// Bit of the same: the client returns a lent body by its number
+/// Bit of the features, as [`FEATURE_IN_PLACE`]: the client returns a lent body by its number
 /// ([`Control::Return`](crate::proto::Control::Return)), not by its addresses.
 pub const FEATURE_RETURN: u64 = 2;
 
-/// Bit of the same: the server does not send an equal header twice in a row
-/// ([`PrefixKind::Repeat`](crate::proto::PrefixKind)). Only for a client whose connection keeps the
-/// order of messages.
+/// Bit of the features, as [`FEATURE_IN_PLACE`]: the server does not send an equal header twice in
+/// a row ([`PrefixKind::Repeat`](crate::proto::PrefixKind)). Only for a client whose connection
+/// keeps the order of messages.
 pub const FEATURE_REPEAT: u64 = 4;
 
-/// Bit of the same: the server sends PENDING if its answer to the request takes long. Only for a
-/// client that limits its wait for an answer.
+/// Bit of the features, as [`FEATURE_IN_PLACE`]: the server sends PENDING if its answer to the
+/// request takes long. Only for a client that limits its wait for an answer.
 pub const FEATURE_PENDING: u64 = 8;
 
-/// Bit of the same: answers may carry headers (rule Q1).
+/// Bit of the features, as [`FEATURE_IN_PLACE`]: answers may carry headers (rule Q1).
 pub const FEATURE_HEADERS: u64 = 16;
 
 /// Bit of [`Request::features`](crate::proto::Request::features) alone: the client can have many

@@ -61,7 +61,7 @@ impl Headers {
         self.pairs.extend_from_slice(&other.pairs);
     }
 
-    /// All pairs but those with this key.
+    /// All pairs except those with this key.
     pub(crate) fn without(&self, key: &str) -> Self {
         let others = self.pairs.iter().filter(|(of, _)| of != key);
         Self {

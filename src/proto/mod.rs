@@ -1,8 +1,8 @@
 //! The Dissociated IPC protocol as state machines: no unsafe code, clock, I/O or threads.
 //!
 //! [`Session`] is one end of a connection. [`Sender`] is its producing side. [`Receiver`] is the
-//! consuming side of one stream. [`FreeQueue`] gathers the returns of one connection. None of them reads payload bytes:
-//! they pass on descriptions and handles of the caller.
+//! consuming side of one stream. [`FreeQueue`] gathers the returns of one connection. None of these
+//! reads payload bytes: they pass on the caller's descriptions and handles.
 //!
 //! Call order: call `handle_*` for each input, or a command. After each such call, call
 //! `poll_transmit` until `None`, then `poll_event` until `None`, then `poll_timeout` of a receiver.

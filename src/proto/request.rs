@@ -39,7 +39,7 @@ pub struct Request {
     /// The stream that the client sends, for a verb [with one](Verb::has_source). Its features are
     /// those that the client knows as a sender; the version is that of the request.
     pub source: Option<StreamInfo>,
-    /// The columns and rows that the client wants, of a get (rule Q12).
+    /// For a get: the columns and rows that the client wants (rule Q12).
     pub selection: Selection,
     /// Number of the stream among those of the connection (rule S2).
     pub number: u32,
@@ -160,7 +160,8 @@ impl Request {
         ensure_lens_fit(self.ticket.len(), beside)
     }
 
-    /// Refuses, at a server, what this build does not know and what no request may ask.
+    /// At a server: refuses a request with parts that this build does not know, or that no request
+    /// may have.
     ///
     /// # Errors
     ///
@@ -288,7 +289,7 @@ impl Request {
         Ok(request)
     }
 
-    /// The request without its parts of variable length, and the bytes of these.
+    /// The request without its parts of variable length, and the bytes of these parts.
     fn fields(bytes: &[u8]) -> Option<(Self, VariableParts<'_>)> {
         let fixed = Fields::new(bytes).take::<u16>()?;
         let (fixed, rest) = bytes.split_at_checked(usize::from(fixed))?;
@@ -303,7 +304,7 @@ impl Request {
             stream_id: fields.take()?,
             ..Self::baseline(&[])
         };
-        // Later versions may have added fields behind these.
+        // Later versions may have added fields after these.
         let (mut headers, mut selection) = (0_u32, 0_u32);
         if fields.len() > 0 {
             request.device_type = fields.take()?;
@@ -325,7 +326,7 @@ impl Request {
                     version: request.max_version,
                 };
                 request.source = request.verb.has_source().then_some(source);
-                // Each of these may be absent, and those behind it.
+                // Each of these fields may be absent, together with all fields after it.
                 selection = fields.take().unwrap_or_default();
                 request.number = fields.take().unwrap_or_default();
             }
@@ -345,7 +346,7 @@ fn length(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-/// The bytes of a request behind its fields of fixed length.
+/// The bytes of a request after its fields of fixed length.
 struct VariableParts<'a> {
     headers: &'a [u8],
     selection: &'a [u8],

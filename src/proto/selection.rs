@@ -64,8 +64,8 @@ impl Selection {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: a name comes twice, or there are more than [`MOST_COLUMNS`], or names of
-    /// more than [`MAX_SELECTION_BYTES`] together. Nothing has changed then.
+    /// `InvalidArgument`: a name comes twice, there are more than [`MOST_COLUMNS`] names, or the
+    /// names together have more than [`MAX_SELECTION_BYTES`]. Then nothing has changed.
     pub fn set_columns<N: Into<String>>(
         &mut self,
         names: impl IntoIterator<Item = N>,
@@ -79,15 +79,15 @@ impl Selection {
         Ok(())
     }
 
-    /// Limits the rows: `rows` of them, or all if that is `None`, from row `first_row` on, counting
-    /// from 0. A table that ends earlier has fewer.
+    /// Limits the result to `rows` rows, or to all rows for `None`, from row `first_row` on,
+    /// counting from 0. A table that ends earlier gives fewer rows.
     pub fn set_rows(&mut self, first_row: u64, rows: Option<u64>) {
         self.first_row = first_row;
         self.rows = rows.filter(|rows| *rows != ALL);
     }
 
-    /// Asks for the rows alone that pass an extended expression of Substrait, as bytes of protobuf.
-    /// They are read where the table is.
+    /// Asks only for the rows that pass an extended expression of Substrait, given as bytes of
+    /// protobuf. The server that has the table reads these bytes.
     ///
     /// # Errors
     ///
@@ -117,12 +117,12 @@ impl Selection {
         self.first_row
     }
 
-    /// How many rows are wanted, if there are as many; `None`: all up to the end.
+    /// How many rows are wanted, if the table has so many; `None`: all rows up to the end.
     pub fn rows(&self) -> Option<u64> {
         self.rows
     }
 
-    /// Whether not all rows are wanted.
+    /// Whether only some rows are wanted.
     pub fn limits_rows(&self) -> bool {
         self.first_row > 0 || self.rows.is_some()
     }

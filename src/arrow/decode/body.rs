@@ -1,4 +1,4 @@
-//! The bodies of messages, in the memory of their receipt.
+//! The bodies of messages, in the memory where they were received.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 use crate::proto::Header;
 
-/// The body of a message, in the memory of its receipt.
+/// The body of a message, in the memory where it was received.
 #[derive(Clone)]
 pub struct ReceivedBody {
     pub(super) buffers: Vec<BufferRef>,

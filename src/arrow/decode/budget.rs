@@ -1,5 +1,5 @@
-//! The limit of host memory that one message may take beside its body: for unpacked buffers, copies
-//! of lent memory, the structs of arrays, and dictionaries with their deltas.
+//! The limit of host memory that one message may take besides its body: for unpacked buffers,
+//! copies of lent memory, the structs of arrays, and dictionaries with their deltas.
 //!
 //! A peer can claim much at no cost: a compressed buffer may claim any length, a list may name the
 //! same memory many times, and many columns may use one dictionary.

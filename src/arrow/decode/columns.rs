@@ -245,7 +245,7 @@ impl Columns {
         place
     }
 
-    /// The same for a dictionary that the columns already hold.
+    /// As [`append`](Self::append), for a dictionary that the columns already hold.
     pub(super) fn append_held(&mut self, dictionary: &Columns) -> usize {
         let (nodes, buffers, children) =
             (self.nodes.len(), self.buffers.len(), self.children.len());

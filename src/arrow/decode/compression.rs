@@ -94,8 +94,8 @@ pub(super) fn unpack(codec: Codec, buffer: &[u8], budget: &DecodeBudget<'_>) -> 
     }))
 }
 
-/// Unpacks a frame whose content has `length` bytes. Begins with memory of `first` bytes. Its
-/// window may have `window` bytes, or as many as every frame may have.
+/// Unpacks a frame whose content has `length` bytes. Begins with memory of `first` bytes. The
+/// frame's window may have `window` bytes, or [`USUAL_WINDOW`] if that is more.
 fn unpack_zstd(packed: &[u8], length: usize, first: usize, window: u64) -> Result<HostBuffer> {
     let failed = |error: std::io::Error| {
         Error::invalid_data(format!("a compressed buffer cannot be unpacked: {error}"))

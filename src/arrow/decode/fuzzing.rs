@@ -15,8 +15,8 @@ use crate::device::{BufferRef, DeviceKind, HostBuffer};
 use crate::error::{Error, Result};
 use crate::proto::{Header, HeaderKind, HeaderParser};
 
-/// Decodes `data` as a stream of the IPC format, at both levels, as sent and as lent. Reads the
-/// decoded buffers up to their ends (rule A8).
+/// Decodes `data` as a stream of the IPC format, at both levels, with bodies as sent and as lent.
+/// Reads the decoded buffers up to their ends (rule A8).
 pub fn decode(data: &[u8]) {
     let messages = messages(data);
     for level in [Level::Structure, Level::Full] {
@@ -98,7 +98,8 @@ fn decode_messages(
         // SAFETY: the buffers are slices of `memory`. A move of it does not move its bytes, and
         // nobody writes to them.
         let body = unsafe { ReceivedBody::new(buffers, Arc::new(memory), shared) };
-        // The stream goes on after an invalid message, so that one does not hide the next.
+        // The stream goes on after an invalid message, so that one invalid message does not hide
+        // the next.
         if header.kind() == HeaderKind::Dictionary {
             let _ = decoder.add_dictionary(&header, &body);
         } else if let Ok(batch) = decoder.batch(&header, &body) {

@@ -1,4 +1,4 @@
-//! The schema that a connection has brought last: the next stream mostly has the same.
+//! The last schema that a connection has brought. The next stream mostly has the same schema.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ pub struct KnownSchema {
 #[derive(Debug)]
 struct Latest {
     header: Header,
-    /// It was read within this limit.
+    /// The limit within which the schema was read.
     limit: u64,
     schema: Arc<DecodedSchema>,
 }
 
 impl KnownSchema {
-    /// Reads a schema, unless it was read last.
+    /// Reads a schema. If it is the one that was read last, it is not read again.
     ///
     /// # Errors
     ///

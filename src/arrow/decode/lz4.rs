@@ -149,7 +149,8 @@ impl<'a> Frame<'a> {
         }))
     }
 
-    /// Checks the frame's own words about its content, once its blocks are read.
+    /// Checks the length and the checksum that the frame gives for its content, once its blocks are
+    /// read.
     fn check_content(&mut self, content: &[u8]) -> Result<()> {
         let is_long = |size: u64| size == content.len() as u64;
         if !self.content_size.is_none_or(is_long) {

@@ -1,8 +1,8 @@
 //! Decoding of the headers and bodies of a stream into arrays that consumers own.
 //!
 //! No data of a peer is trusted (rule A8): a [`Decoder`] returns arrays with a valid structure, and
-//! at [`Level::Full`] also with valid values. Buffers are used in the memory of their receipt;
-//! copied bytes are counted. Bodies may lie on a GPU, and arrays may have a GPU as target
+//! at [`Level::Full`] also with valid values. Buffers are used in the memory where they were
+//! received; copied bytes are counted. Bodies may lie on a GPU, and arrays may have a GPU as target
 //! ([`Decoder::with_target`]).
 
 mod bits;
@@ -264,7 +264,7 @@ impl Decoder {
         let received = bytes.fold(received, u64::saturating_add);
         let kept = Kept::of(columns.struct_bytes(), received);
         let limit = self.options.message_limit;
-        // A map that a batch holds is copied.
+        // A batch still holds the map, so the change copies the map.
         if Arc::get_mut(&mut self.dictionaries).is_none() {
             budget.take((self.dictionaries.len() as u64).saturating_mul(ENTRY_BYTES))?;
         }

@@ -20,17 +20,18 @@ pub struct DecodeOptions {
     /// The level of checks.
     pub level: Level,
     /// Most bytes of host memory that one message may take besides its body; if the body is longer,
-    /// as many bytes as the body has. They are for unpacked buffers, copies of lent memory, and the
-    /// structs of arrays and of the schema. All dictionaries of a stream share the limit, and so do
-    /// those between two batches. [`u64::MAX`]: no limit.
+    /// as many bytes as the body has. The memory is for unpacked buffers, copies of lent memory,
+    /// and the structs of arrays and of the schema. The same limit holds for all dictionaries of a
+    /// stream together, and for all messages of dictionaries between two batches together.
+    /// [`u64::MAX`]: no limit.
     pub message_limit: u64,
 }
 
-/// Most memory that a message of the same user may take beside its body.
+/// Most memory that a message from a peer of the same user may take besides its body.
 const SAME_USER_LIMIT: u64 = 16 << 30;
 
-/// How many times the limit of a message a body may have, and the bodies of all dictionaries of a
-/// stream together.
+/// A body may have this many times the bytes of the message limit. So may the bodies of all
+/// dictionaries of a stream together.
 pub(super) const TIMES_OF_BODIES: u64 = 32;
 
 impl DecodeOptions {

@@ -128,8 +128,8 @@ fn format(ty: &Type) -> Result<CString> {
         .map_err(|_| Error::invalid_data("the time zone of a timestamp holds a NUL character"))
 }
 
-/// The least bytes of a field in a header, without a name and with the type's table of another
-/// field: its own table, and its place in the list.
+/// The least bytes of a field in a header: its own table, and its place in the list. The field may
+/// have no name, and may use the same table for its type as another field.
 const LEAST_FIELD: usize = 16;
 
 /// The bytes of a field in the decoder and in C, without name and metadata.

@@ -1,7 +1,7 @@
 //! Limits for all dictionaries of a stream together, beside the limits of each message.
 //!
-//! A dictionary need not have bytes, and a consumer sees none of them: it waits for a batch. So
-//! neither a window nor the consumer bounds how many there are.
+//! A dictionary may have no bytes, so a window does not limit the number of dictionaries. The
+//! consumer does not limit it either, because it waits for a batch and sees no dictionaries.
 
 use crate::arrow::decode::budget::{TIMES_OF_DICTIONARY, covered};
 use crate::arrow::decode::options::TIMES_OF_BODIES;
@@ -12,16 +12,16 @@ use crate::error::{Error, Result};
 /// message.
 const EACH: u64 = 1 << 10;
 
-/// The costs of the dictionaries that there are, and of those since the last batch.
+/// The costs of the dictionaries that are kept, and of those since the last batch.
 #[derive(Debug, Default)]
 pub(super) struct DictionaryTotals {
-    /// Bytes that messages since the last batch have made.
+    /// Bytes that were made for dictionaries since the last batch.
     made: u64,
-    /// Bytes that they may make because of their bodies.
+    /// Bytes that may be made for the same dictionaries because of their bodies.
     allowed: u64,
-    /// Bytes of the bodies of the dictionaries that there are.
+    /// Bytes of the bodies of the dictionaries that are kept.
     bodies: u64,
-    /// Bytes of their structs.
+    /// Bytes of the structs of the dictionaries that are kept.
     structs: u64,
 }
 
@@ -45,13 +45,13 @@ impl Kept {
 }
 
 impl DictionaryTotals {
-    /// A batch has come, which the consumer gets.
+    /// Notes that a batch has come. The counts since the last batch start anew.
     pub(super) fn batch(&mut self) {
         (self.made, self.allowed) = (0, 0);
     }
 
-    /// Counts a dictionary that takes the place of `before`. It was made from `body`, and `copied`
-    /// bytes were copied for it.
+    /// Counts a dictionary that replaces one with the costs `before`. The new one was made from
+    /// `body`, and `copied` bytes were copied for it.
     ///
     /// # Errors
     ///

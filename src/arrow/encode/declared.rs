@@ -8,7 +8,7 @@ use super::pair::Pair;
 use super::plan::Plan;
 use crate::arrow::format::{Field, Type};
 
-/// The columns without nulls of one schema, and such fields of structs, lists and maps.
+/// The columns that a schema declares without nulls, and such fields of structs, lists and maps.
 #[derive(Debug, Default)]
 pub(super) struct DeclaredFull(Vec<Column>);
 
@@ -47,9 +47,9 @@ impl DeclaredFull {
     }
 
     /// Checks the nodes of a batch.
-    /// Choice: a field of a struct or a list with nulls may have nulls in the same rows. Values of a
-    /// list may also have nulls where no row has them. The receiver's validation finds all other
-    /// nulls.
+    /// Choice: if a struct or a list has nulls, its fields may have nulls in the same rows. Values
+    /// of a list may also have nulls where no row has them. The receiver's validation finds all
+    /// other nulls.
     #[inline]
     pub(super) fn check(&self, plan: &Plan) -> Checked<()> {
         let nulls = |node: &usize| plan.nodes.get(*node).map_or(0, |Pair(_, nulls)| *nulls);
@@ -82,7 +82,7 @@ fn has_reachable_children(of: &Type) -> bool {
     )
 }
 
-/// The number of fields below one that is not dictionary-encoded: as many as nodes.
+/// The number of fields below a field that is not dictionary-encoded. They have as many nodes.
 fn descendants(field: &Field) -> usize {
     let below = |child: &Field| match child.dictionary {
         Some(_) => 1,

@@ -31,7 +31,7 @@ pub(super) fn rows(column: &Column<'_>, first: usize, count: usize) {
         }
         Layout::List { large } => match ends(column, start, count, offset_width(large)) {
             Some(last) => child(0, 0, last),
-            // The last offset is mostly the child's length.
+            // The last offset is not known yet. Mostly it is the child's length.
             None => all(0),
         },
         Layout::ListView { .. } => all(0),

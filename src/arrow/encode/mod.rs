@@ -187,7 +187,7 @@ impl Encoder {
     }
 
     /// Encodes a record batch: first the changed dictionaries, then the batch. `custom_metadata` is
-    /// the batch's own metadata, in the C data interface's encoding, in the place of the array's
+    /// the batch's own metadata, in the C data interface's encoding, in place of the array's
     /// [`annotation`]. The array must have the encoder's schema.
     ///
     /// # Errors
@@ -236,7 +236,7 @@ impl Encoder {
     ) -> Result<OwnedDeviceArray, (Error, OwnedDeviceArray)> {
         let array = Arc::new(array);
         let checked = self.encode_anywhere(&array, None).map(drop);
-        // They hold the array.
+        // The dictionaries hold the array, which goes back to the caller.
         self.dictionaries = SentDictionaries::of(&self.schema);
         let array = sole(array);
         match checked {

@@ -18,7 +18,7 @@ use crate::device::gpu::Shifts;
 pub(super) struct Plan {
     /// One for each field, depth first.
     pub(super) nodes: Vec<Pair>,
-    /// The nodes of lists that are sent with values before their own.
+    /// The nodes of lists whose children are sent with values that no row of the list uses.
     pub(super) with_unused: Vec<usize>,
     /// The buffers, with empty ones.
     pub(super) buffers: Vec<BufferRef>,
@@ -31,7 +31,8 @@ pub(super) struct Plan {
     pub(super) shifted: Vec<(usize, usize)>,
 }
 
-/// Most unused bytes, or values of a list, before a slice's own that are sent without new offsets.
+/// Up to this many unused bytes, or values of a list, before a slice's own are sent too, so that
+/// the slice needs no new offsets.
 const MOST_UNUSED: usize = 4096;
 
 /// The offsets of an array without rows.
@@ -233,7 +234,7 @@ impl Plan {
         }
         let (low, high) = column.offset_range(start, rows, width)?;
         if moves_offsets(column, low, high) {
-            return Ok(()); // They start at 0 already.
+            return Ok(()); // The offsets start at 0 already.
         }
         let data = column.buffer(2, "data", low, high - low)?;
         self.buffers.pop();

@@ -97,7 +97,7 @@ impl Plan {
         self.buffers[at] = self.scratch.fill(old.len(), |target| {
             rewrite(target, old, width, |row, offset| match points(row) {
                 Some((child, 1..)) => offset - starts[child],
-                _ => 0, // Of a row without values: anywhere.
+                _ => 0, // A row without values may point anywhere.
             });
         })?;
         let mut parts = parts.iter().enumerate();

@@ -36,14 +36,14 @@ pub trait ArrayReader: Send {
     /// The kind of memory of every array ([`DeviceKind`]).
     fn device_type(&self) -> i32;
 
-    /// Whether a consumer in this process gets the errors as they are. Otherwise each becomes a
-    /// failure of the producer, as those of C streams, which have no status.
+    /// Whether a consumer in this process gets the errors as they are. Otherwise each error becomes
+    /// a failure of the producer, like the errors of C streams, which have no status.
     fn keeps_status(&self) -> bool {
         false
     }
 
-    /// The reader's own type, or that of the reader that it moves arrays of, for callers of the
-    /// function [`reader`]; `None` hides it.
+    /// The reader as its own type, for callers of the function [`reader`]. A reader that moves the
+    /// arrays of another reader gives the other reader instead. `None` hides the type.
     fn as_any(&mut self) -> Option<&mut dyn Any> {
         None
     }
@@ -138,8 +138,8 @@ pub unsafe fn reader<'a, S: CStream>(stream: *const S) -> Result<&'a mut dyn Arr
     Ok(exported.reader.as_mut())
 }
 
-/// Notes that the reader of a stream has ended, well or not, in a call that was not the stream's
-/// own.
+/// Notes that the reader of a stream has ended, with success or with an error, in a call that did
+/// not go through the stream.
 ///
 /// # Safety
 ///
@@ -276,7 +276,7 @@ pub trait CStream: CStruct {
     /// Whether the functions of the stream are this crate's.
     fn is_exported(&self) -> bool;
 
-    /// The member that is its producer's.
+    /// The member `private_data`, which belongs to the producer.
     fn private_data(&self) -> *mut c_void;
 
     /// An array as `get_next` gives it.

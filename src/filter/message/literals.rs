@@ -122,7 +122,7 @@ pub(in crate::filter) struct DayTime {
     pub(in crate::filter) days: i32,
     #[prost(int32, tag = "2")]
     pub(in crate::filter) seconds: i32,
-    /// In place of `precision` and `subseconds` in the older form.
+    /// The fraction of a second in older messages, which lack `precision` and `subseconds`.
     #[prost(int32, optional, tag = "3")]
     pub(in crate::filter) microseconds: Option<i32>,
     #[prost(int32, tag = "4")]

@@ -1,9 +1,9 @@
 //! The messages of Substrait that a filter may consist of, with the numbers of their fields.
 //!
-//! Expressions that lie in others stay bytes ([`Bytes`], slices of the message) until they are
-//! parsed: the parser counts levels and nodes, where `prost` would stop at 100 nested messages, a
-//! third as many expressions. Kinds that filters do not support are here too, so that an error can
-//! name them.
+//! Expressions inside other expressions stay bytes ([`Bytes`], slices of the message) until the
+//! parser reads them. The parser counts levels and nodes itself. `prost` would stop at 100 nested
+//! messages, which is a third as many nested expressions. Kinds that filters do not support are
+//! here too, so that an error can name them.
 
 mod literals;
 mod types;
@@ -16,7 +16,7 @@ pub(super) use types::*;
 
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::filter) struct ExtendedExpression {
-    /// Files of functions and types, by their addresses in the older form.
+    /// Files of functions and types, by their addresses. Older messages name the files in this way.
     #[prost(message, repeated, tag = "1")]
     pub(in crate::filter) extension_uris: Vec<ExtensionFile>,
     #[prost(message, repeated, tag = "2")]
@@ -27,7 +27,7 @@ pub(in crate::filter) struct ExtendedExpression {
     pub(in crate::filter) base_schema: Option<NamedStruct>,
     #[prost(message, optional, tag = "5")]
     pub(in crate::filter) advanced_extensions: Option<AdvancedExtension>,
-    /// The same files by their names in the newer form.
+    /// The same files by their names. Newer messages name the files in this way.
     #[prost(message, repeated, tag = "8")]
     pub(in crate::filter) extension_urns: Vec<ExtensionFile>,
 }

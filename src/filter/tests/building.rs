@@ -13,7 +13,7 @@ use crate::error::Status;
 use crate::filter::Filter;
 use crate::filter::build::{FilterBuilder, FilterExpression};
 
-/// Two rows of `of`: the numbers 1 and 2, or as near to these as the type allows.
+/// Two rows of type `of`: the numbers 1 and 2, or values as near to them as the type allows.
 fn rows(of: &DataType) -> ArrayRef {
     let numbers: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
     let wide = || cast(&numbers, &DataType::Int64).unwrap();
@@ -27,8 +27,8 @@ fn rows(of: &DataType) -> ArrayRef {
     }
 }
 
-/// Promise of the builder: a literal of each type is the value that it was made of, beside a column
-/// of its type, and a null of each type is none.
+/// Promise of the builder: a literal of each type equals the value that it was made from, beside a
+/// column of its type, and a null of each type equals nothing.
 #[test]
 fn literals_are_the_values_that_they_were_made_of() {
     use DataType::{
@@ -115,7 +115,7 @@ fn choices_casts_and_options_are_kept() {
 }
 
 /// Promise of the builder: columns are found by their names, in structs too, whatever stands beside
-/// them in the table; a name that is not there is told with those that are.
+/// them in the table; the error for an unknown name lists the known ones.
 #[test]
 fn columns_are_found_by_name() {
     let inner = |name, values: Vec<i32>| {
@@ -159,8 +159,8 @@ fn columns_are_found_by_name() {
     }
 }
 
-/// Promise of `Filter::apply`: views of few rows hold the bytes of these rows alone, and views that
-/// share bytes go on sharing them.
+/// Promise of `Filter::apply`: views of few rows hold only the bytes of these rows, and views that
+/// share bytes still share them.
 #[test]
 fn views_hold_what_their_rows_use() {
     let held = |batch: &RecordBatch| {

@@ -35,7 +35,7 @@ fn every_beginning_of_a_message_is_harmless() {
 #[test]
 fn every_changed_byte_is_harmless() {
     let table = table();
-    // Each change of each message takes minutes; each message has its share.
+    // All changes of all messages would take minutes, so each message gets only some of them.
     for (which, case) in cases().into_iter().enumerate() {
         for at in (which % 23..case.message.len()).step_by(23) {
             for change in [1, 0x10, 0x80, 0xFF] {

@@ -123,7 +123,7 @@ fn is(error: &Error, status: Status, text: &str) {
     assert!(error.text().contains(text), "{error}");
 }
 
-/// Promise of `parse`: an error of a form that is not supported names the form.
+/// Promise of `parse`: the error for an unsupported form names the form.
 #[test]
 fn what_is_not_supported_is_named() {
     let is = |expression, text| {
@@ -156,7 +156,7 @@ fn what_is_not_supported_is_named() {
     );
 }
 
-/// Promise of `parse`: a message that cannot be meant is an invalid argument.
+/// Promise of `parse`: a message without a valid meaning is an invalid argument.
 #[test]
 fn a_message_without_meaning_is_refused() {
     let is = |message: &ExtendedExpression, text| {
@@ -222,7 +222,7 @@ fn nested(levels: usize) -> Bytes {
     (0..levels).fold(call(1, &[column(&[0])]), |inner, _| call(0, &[inner]))
 }
 
-/// Promise of the module: expressions in 64 levels are understood, and not in more.
+/// Promise of the module: expressions of up to 64 levels are understood, but not deeper ones.
 #[test]
 fn expressions_nest_in_64_levels() {
     let names = ["not", "is_null"];
@@ -234,7 +234,7 @@ fn expressions_nest_in_64_levels() {
     is(&error, Status::InvalidArgument, "more than 64 levels");
 }
 
-/// Promise of the module: 1024 expressions are understood, and not more.
+/// Promise of the module: up to 1024 expressions are understood, but not more.
 #[test]
 fn expressions_are_counted() {
     let yes = constant(literal::Kind::Boolean(true));
@@ -247,7 +247,7 @@ fn expressions_are_counted() {
     );
 }
 
-/// Promise of the module: literals of a list are no expressions.
+/// Promise of the module: literals of a list do not count as expressions.
 #[test]
 fn a_list_has_many_literals() {
     let list = OrList {
@@ -263,8 +263,8 @@ fn a_list_has_many_literals() {
     );
 }
 
-/// Promise of `evaluate`: what has no result is an error with a text, and none where the option
-/// says that the result may wrap.
+/// Promise of `evaluate`: a row without a result is an error with a text, unless the option says
+/// that the result may wrap.
 #[test]
 fn what_has_no_result_is_an_error() {
     let with = |name, options: &[(&str, &str)], operand| {
@@ -332,7 +332,8 @@ fn a_claimed_width_is_not_allocated() {
     is(&error, Status::Unsupported, "cast");
 }
 
-/// Promise of the module: columns are found by the message's names, and their positions told.
+/// Promise of the module: columns are found by the message's names, and the filter tells their
+/// positions.
 #[test]
 fn columns_are_found_by_name() {
     let both = call(0, &[call(1, &[column(&[1])]), call(1, &[column(&[0, 0])])]);

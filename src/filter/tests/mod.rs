@@ -1,4 +1,4 @@
-//! Filters by pyarrow and by hand, with the rows that pass by pyarrow's word
+//! Filters made by pyarrow and by hand, with the rows that pass according to pyarrow
 //! (`tests/filters/generate.py`).
 
 mod building;

@@ -66,8 +66,8 @@ fn free(rows: usize) -> Vec<RecordBatch> {
     columns.into_iter().map(of).chain([none.unwrap()]).collect()
 }
 
-/// Promise of `ensure_bounded`: rows that take no memory are refused where they are too many,
-/// whatever their kind, and filtered where they are not.
+/// Promise of `ensure_bounded`: too many rows that take no memory are refused, whatever their kind;
+/// a smaller number is filtered.
 #[test]
 fn rows_without_memory_are_bounded() {
     for rows in [MOST_FREE_ROWS + 1, 1 << 40, 1 << 62] {
@@ -100,8 +100,8 @@ fn a_column_with_memory_bounds_its_batch() {
     ensure_bounded(&RecordBatch::try_from_iter(columns).unwrap()).unwrap();
 }
 
-/// Promise of the module: dictionaries and runs, of each other too, have the rows of their values,
-/// of a whole batch and of a part of it.
+/// Promise of the module: dictionaries and runs, also inside each other, give the rows of their
+/// values, for a whole batch and for a part of it.
 #[test]
 fn encodings_have_the_rows_of_their_values() {
     let words = StringArray::from(vec![Some("x"), None, Some("y")]);

@@ -4,7 +4,7 @@ use super::Receiver;
 use crate::error::Error;
 use crate::proto::{Header, HeaderKind};
 
-/// Memory of a message that waits for the consumer, beside the bytes of its header and body.
+/// Memory of a message that waits for the consumer, besides the bytes of its header and body.
 const EACH: u64 = 256;
 
 /// Limits for messages, which the driver knows once it knows the peer.
@@ -14,11 +14,11 @@ pub(super) struct MessageBounds {
     body: u64,
     /// Most bytes of headers that wait for the consumer.
     headers: u64,
-    /// Of headers that wait now.
+    /// Bytes of the headers that wait now.
     waiting: u64,
 }
 
-/// Least limit for the headers that wait: those of a full window of batches with many columns.
+/// Least limit for the headers that wait. It admits a full window of batches with many columns.
 const LEAST_HEADERS: u64 = 64 << 20;
 
 impl Default for MessageBounds {
@@ -74,7 +74,7 @@ impl MessageBounds {
         ))
     }
 
-    /// Whether the headers that wait take half of what may wait.
+    /// Whether the headers that wait take more than half of the least limit.
     pub(super) fn is_half_full(&self) -> bool {
         self.waiting > LEAST_HEADERS / 2
     }
@@ -98,7 +98,7 @@ impl<B> Receiver<B> {
     /// Limits each body to `body` bytes, and the headers that wait for the consumer to `headers`
     /// bytes, or 64 MiB if that is more. Without this call nothing is limited.
     ///
-    /// A stream with more fails with `OutOfMemory`, as soon as the header has come.
+    /// A stream that exceeds a limit fails with `OutOfMemory` as soon as the header has come.
     pub fn limit_messages(&mut self, body: u64, headers: u64) {
         self.bounds.body = body;
         self.bounds.headers = headers.max(LEAST_HEADERS);

@@ -7,7 +7,7 @@ use crate::proto::{Control, FEATURE_HEADERS, Headers, ProtocolError, StreamInfo,
 
 impl<B> Receiver<B> {
     /// Only answers among the control messages count as a sign of life from the server. The other
-    /// messages bring the stream no further.
+    /// messages do not advance the stream.
     pub(super) fn control(
         &mut self,
         now: Timestamp,
@@ -42,7 +42,7 @@ impl<B> Receiver<B> {
                 "{} message from a client: only servers send it",
                 message.name()
             )),
-            // Of the stream that this side sends (rule Q5).
+            // These messages concern the stream that this side sends (rule Q5).
             Control::Grant { .. } | Control::Result { .. } | Control::End { .. }
                 if self.config.request.verb == Verb::Exchange =>
             {
@@ -178,8 +178,8 @@ impl<B> Receiver<B> {
         Ok(())
     }
 
-    /// Notes that nothing comes after the messages that are here: an ERROR or ABORT that counts
-    /// more of them counts only these.
+    /// Notes that no message comes after those that are here. If an ERROR or ABORT announced more
+    /// messages before it, it now covers only these.
     pub fn ends_here(&mut self) {
         self.lower_stop(self.window.base());
         self.settle();
@@ -210,7 +210,8 @@ impl<B> Receiver<B> {
             return;
         }
         let ahead = self.window.ahead(seq).unwrap_or(0);
-        // With an ERROR on each connection, the first gives the reason, the lowest number counts.
+        // If each connection brings an ERROR, the first ERROR gives the reason, and the lower
+        // number counts.
         let earlier = self
             .stop
             .as_ref()

@@ -89,8 +89,8 @@ impl CreditCount {
     ///
     /// # Errors
     ///
-    /// Rule E5, if `enforced`: earlier packed bodies fill the window. The peer hears later of taken
-    /// bodies, so it never counts less than this side.
+    /// Rule E5, if `enforced`: earlier packed bodies fill the window. The peer learns later than
+    /// this side which bodies were taken, so its own count is never lower.
     pub(super) fn arrived_packed(&mut self, len: u64, enforced: bool) -> Result<(), ProtocolError> {
         if enforced && len > 0 && self.held > 0 && self.held >= self.initial.bytes {
             return Err(broken!(

@@ -142,7 +142,8 @@ impl<B> Receiver<B> {
             true => Ok(()),
             false => self.advance(),
         });
-        // The peer broke no rule: it hears of the end, and the connection can serve on.
+        // The peer broke no rule. So it is told of the end, and the connection can carry further
+        // streams.
         if self.refused.is_some()
             && let Some(error) = self.refused.take_if(|_| result.is_ok() && !was_broken)
         {
@@ -154,7 +155,7 @@ impl<B> Receiver<B> {
                 .clone()
                 .unwrap_or_else(|| Error::protocol("the stream failed"))),
             (Ok(()), _) => Ok(()),
-            // The stream is over: now only its connection is at fault.
+            // The stream was over before this error, so the error concerns only the connection.
             (Err(error), true) => {
                 self.faulty = true;
                 Err(error)

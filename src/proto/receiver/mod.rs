@@ -89,7 +89,8 @@ pub struct Receiver<B> {
     first_body: Option<u64>,
     /// Whether any body has come.
     has_bodies: bool,
-    /// The consumer took a message since it last waited: the peer may not have had credit before.
+    /// The consumer took a message since it last waited. Until then, the peer may have had no
+    /// credit.
     taken_since: bool,
     transmits: VecDeque<ReceiverTransmit>,
     events: VecDeque<ReceiverEvent>,
@@ -206,7 +207,7 @@ impl<B> Receiver<B> {
         Ok(receiver)
     }
 
-    /// The stream probably begins with this schema, which was read before.
+    /// Tells the receiver that the stream probably begins with this schema, which was read before.
     pub fn expect_schema(&mut self, schema: &Header) {
         self.parser = HeaderParser::expecting(schema.clone());
     }
@@ -295,7 +296,7 @@ impl<B> Receiver<B> {
         self.state = ReceiverState::Cancelled;
     }
 
-    /// Whether the sender has said something of the request.
+    /// Whether the sender has sent anything that shows that it has read the request.
     pub fn is_answered(&self) -> bool {
         !self.metadata.is_unheard()
     }
@@ -338,15 +339,15 @@ impl<B> Receiver<B> {
         self.over_on_wire && arrived && !self.faulty
     }
 
-    /// Whether every message of the stream is known to have arrived. If a connection keeps no order,
+    /// Whether every message of the stream has certainly arrived. If a connection keeps no order,
     /// the stream is over only if this and [`is_over_on_wire`](Self::is_over_on_wire) are both
     /// true.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// Whether the sender has said its last word, every body has come, whoever wanted it, and the
-    /// answer that tells how lent bodies go back.
+    /// Whether the sender has said its last word, every body has come (wanted or not), and the
+    /// answer has come that tells how lent bodies go back.
     pub fn has_all_bodies(&self) -> bool {
         self.arrivals.is_whole() && !self.metadata.is_unanswered()
     }
@@ -403,7 +404,7 @@ impl<B> Receiver<B> {
 
     /// Sends CANCEL on each connection where the stream may still run.
     fn tell_cancelled(&mut self) {
-        // A server says ERROR, which its sender does.
+        // A server sends ERROR instead. Its sender does this.
         if !self.started || self.is_server || self.state == ReceiverState::Ended {
             return;
         }

@@ -4,7 +4,7 @@ use super::{Body, Message, Receiver, Side, StreamEnd};
 use crate::proto::HeaderKind;
 use crate::proto::receiver::ReceiverState;
 
-/// Most messages that are read for a consumer while another thread reads in its place.
+/// Most messages that another thread reads for a consumer before the consumer takes them.
 const MOST_WAITING: usize = 1024;
 
 /// Whether the consumer may take the message. The answer of its connection tells how a lent body

@@ -58,7 +58,8 @@ pub struct ReceiverConfig {
     /// The same for the first answer of a baseline server, which cannot refuse (rule R5). Used if
     /// there is no stall timeout; `None`: no limit.
     pub silence_timeout: Option<Duration>,
-    /// The deadline that the program gave, for texts: the request has what is left of it.
+    /// The deadline that the program gave, for the texts of errors. The request carries the time
+    /// that is left of it.
     pub given_deadline: Option<Duration>,
     /// Limit for the first answer of a server that speaks the extension; `None`: only the stall
     /// timeout limits it.

@@ -42,7 +42,7 @@ impl<B> Receiver<B> {
         [stall, answer, self.deadline].into_iter().flatten().min()
     }
 
-    /// When the stream has to end at the latest, also if the consumer never waits.
+    /// The latest time for the end of the stream, even if the consumer never waits.
     pub fn deadline(&self) -> Option<Timestamp> {
         self.deadline
     }

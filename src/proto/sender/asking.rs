@@ -200,7 +200,7 @@ impl<P, K> Sender<P, K> {
         let Some(stream) = &mut self.stream else {
             return;
         };
-        // CANCEL would say the same.
+        // No CANCEL follows, because it would say the same.
         stream.cancelled = true;
         let status = if status < 0 {
             status

@@ -21,7 +21,7 @@ impl<P, K> Sender<P, K> {
     /// cancelled the request.
     pub fn accept(&mut self, mut info: StreamInfo) -> Result<(), Error> {
         let may_begin = match &self.stream {
-            // Rule Q5: also behind the grant.
+            // Rule Q5: the server may accept after the grant too.
             Some(stream) if stream.has_source => stream.is_exchange && !stream.schema_sent,
             _ => true,
         };
@@ -199,8 +199,9 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
-    /// Ends the stream with an error, or the connection of a baseline peer (rule E7). At a server,
-    /// that may be a stream of the client. A client whose own stream has ended cancels.
+    /// Ends the stream with an error; for a baseline peer, ends the connection instead (rule E7).
+    /// At a server, the stream may be one that the client sends. At a client whose own stream has
+    /// ended, sends CANCEL.
     ///
     /// # Errors
     ///

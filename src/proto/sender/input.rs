@@ -48,7 +48,7 @@ impl<P, K> Sender<P, K> {
         }
     }
 
-    /// [`handle_control`](Self::handle_control) of a message that was decoded.
+    /// As [`handle_control`](Self::handle_control), for a decoded message.
     ///
     /// # Errors
     ///
@@ -78,8 +78,8 @@ impl<P, K> Sender<P, K> {
         holds
     }
 
-    /// Takes a request that was read. One that is not admitted is refused at once. Does nothing if
-    /// the state is `Closed`.
+    /// Takes a request that was read. A request that is not admitted is refused at once. Does
+    /// nothing if the state is `Closed`.
     ///
     /// # Errors
     ///

@@ -37,7 +37,7 @@ struct SentStream {
     answer_headers: Headers,
     /// The client sends a stream (rule Q3).
     has_source: bool,
-    /// So does the server (rule Q5).
+    /// The server sends a stream too (rule Q5).
     is_exchange: bool,
     /// The server takes the client's stream.
     is_granted: bool,

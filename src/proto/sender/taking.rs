@@ -12,8 +12,8 @@ impl<P, K> Sender<P, K> {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: no request of a client that sends waits. `Cancelled`: the client has
-    /// cancelled the request.
+    /// `InvalidArgument`: no client waits with a request to send a stream. `Cancelled`: the client
+    /// has cancelled the request.
     pub fn grant(&mut self, mut info: StreamInfo, grant: Grant) -> Result<(), Error> {
         let state = self.state;
         let may_grant =
@@ -121,8 +121,8 @@ impl<P, K> Sender<P, K> {
         }
     }
 
-    /// The server has said its last word on the stream. A stream of the client comes to its end
-    /// before the next request (rule Q10).
+    /// The server has said its last word on the stream. A stream that the client sends must still
+    /// come to its end before the next request (rule Q10).
     pub(super) fn said_last(&mut self) {
         let drains = (self.stream.as_ref())
             .is_some_and(|stream| stream.has_source && !stream.is_incoming_over);

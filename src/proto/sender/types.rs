@@ -135,7 +135,7 @@ pub enum SenderEvent<K> {
         /// Headers of the answer.
         headers: Headers,
     },
-    /// The server has refused the stream of this client, or has failed. The last word.
+    /// The server has refused the stream of this client, or has failed. This is its last word.
     Refused {
         /// Status and text of the server.
         error: Error,
@@ -144,12 +144,12 @@ pub enum SenderEvent<K> {
     },
     /// The server's host says that a part of this client's stream is safe (rule Q4).
     Result {
-        /// Record batches from the first on that this result covers.
+        /// Number of record batches that this result covers, counted from the first one.
         batches: u64,
-        /// Bytes of the host.
+        /// Bytes from the host program, passed on unread.
         bytes: Vec<u8>,
     },
-    /// The server's host has taken the whole stream of this client. The last word.
+    /// The server's host has taken the whole stream of this client. This is the server's last word.
     Finished {
         /// Record batches that the host has taken.
         batches: u64,

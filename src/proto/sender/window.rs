@@ -30,7 +30,7 @@ pub struct WindowRoom {
 }
 
 impl WindowRoom {
-    /// Of a client that may send nothing now.
+    /// No room: nothing may be sent now.
     pub(super) const NONE: Self = Self {
         is_unused: false,
         batches: 0,

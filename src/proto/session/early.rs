@@ -9,7 +9,7 @@ use crate::proto::Bytes;
 /// Most messages that are kept.
 const MOST_EARLY: usize = 1024;
 
-/// Most bytes of messages other than bodies. One message more is kept.
+/// Most bytes of messages other than bodies. The message that crosses this limit is kept too.
 const MOST_EARLY_BYTES: u64 = 64 << 20;
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct EarlyMessages<B> {
     messages: VecDeque<StreamMessage<Bytes, B>>,
     body_bytes: u64,
     other_bytes: u64,
-    /// Most bytes of bodies, and one body more.
+    /// Most bytes of bodies. The body that crosses this limit is kept too.
     pub(super) body_limit: u64,
 }
 
@@ -41,7 +41,7 @@ impl<B> EarlyMessages<B> {
         self.messages.push_back(kept(message));
     }
 
-    /// All of them.
+    /// Takes all messages out.
     pub(super) fn take(&mut self) -> VecDeque<StreamMessage<Bytes, B>> {
         (self.body_bytes, self.other_bytes) = (0, 0);
         std::mem::take(&mut self.messages)
@@ -59,7 +59,7 @@ impl<B> EarlyMessages<B> {
     }
 }
 
-/// The message with bytes of its own.
+/// A copy of the message that owns its bytes.
 fn kept<B>(message: StreamMessage<&[u8], B>) -> StreamMessage<Bytes, B> {
     match message {
         StreamMessage::Metadata(bytes) => StreamMessage::Metadata(bytes.into()),

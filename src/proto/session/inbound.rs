@@ -18,7 +18,7 @@ const MOST_SCHEMA_BYTES: usize = 16 << 10;
 /// The direction in which the peer sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InboundState {
-    /// A server, whose clients have not asked to send.
+    /// At a server: no client has asked to send a stream.
     Never,
     /// Between streams.
     Idle,
@@ -41,11 +41,11 @@ impl<P, K, B> SessionStream<P, K, B> {
         self.inbound = InboundState::Undecided;
     }
 
-    /// A stream comes in. It gets its messages that have come before.
+    /// A stream comes in. It gets those of its messages that have come before.
     ///
     /// # Errors
     ///
-    /// Of a message that has come before.
+    /// Those of a message that has come before.
     pub fn begin_receiving(&mut self, now: Timestamp, stream: IncomingStream<B>) -> Result<()> {
         self.inbound = InboundState::Open;
         let stream = self.incoming.insert(Box::new(stream));
@@ -62,8 +62,8 @@ impl<P, K, B> SessionStream<P, K, B> {
                 && self.is_server()
                 && self.sender.mark() == Some(*stream)
             {
-                // The message may have overtaken the request, when the sender did not know the
-                // stream. To handle it twice changes nothing.
+                // If the message overtook the request, the sender did not know the stream at that
+                // time. To handle the message twice changes nothing.
                 let _ = self.sender.handle(abort);
                 self.events.push_back(SessionEvent::Lost);
             }
@@ -115,9 +115,9 @@ impl<P, K, B> SessionStream<P, K, B> {
         handled
     }
 
-    /// Everything of a stream has come, or nothing more comes.
+    /// Notes that the whole stream has come, or that no more of it comes.
     pub fn end_receiving(&mut self) {
-        // Messages that come after a request that waits belong to the next stream.
+        // If a request waits, the messages after it belong to the next stream.
         if !self.has_waiting() {
             self.early.take();
         }
@@ -133,7 +133,7 @@ impl<P, K, B> SessionStream<P, K, B> {
         self.set_host_waiting(None);
     }
 
-    /// No stream comes after the last one: the connection serves the arrays that point into the
+    /// Notes that no further stream comes. The connection stays only for arrays that point into the
     /// peer's memory.
     pub fn retire(&mut self) {
         self.inbound = InboundState::Retired;
@@ -158,7 +158,7 @@ impl<P, K, B> SessionStream<P, K, B> {
         self.incoming.as_deref()
     }
 
-    /// The same, to be changed.
+    /// As [`incoming`](Self::incoming), for changes.
     pub fn incoming_mut(&mut self) -> Option<&mut IncomingStream<B>> {
         self.incoming.as_deref_mut()
     }
@@ -176,7 +176,8 @@ impl<P, K, B> SessionStream<P, K, B> {
         }
     }
 
-    /// Whether so much waits for its consumer that nothing more is read (rule Q11).
+    /// Whether so many messages wait for the consumer of the stream that nothing more is read (rule
+    /// Q11).
     pub fn is_full(&self) -> bool {
         self.early.is_full() || (self.incoming.as_ref()).is_some_and(|stream| stream.is_full())
     }
@@ -225,9 +226,9 @@ impl<P, K, B> SessionStream<P, K, B> {
         }
     }
 
-    /// Fails if the peer has sent more of a stream than its host may leave unread before it
-    /// decides. Does not apply to a connection with many streams, which is read whatever one host
-    /// does (rule S3).
+    /// Fails if the peer has sent more of a stream than this end keeps while its host decides about
+    /// the stream. Does not apply to a connection with many streams, which is read whatever one
+    /// host does (rule S3).
     pub(super) fn ensure_not_ahead(&self) -> Result<()> {
         match self.early.is_full() {
             // Rule Q3.
@@ -271,7 +272,8 @@ impl<P, K, B> SessionStream<P, K, B> {
             // Rule Q10.
             self.sender.incoming_over();
         }
-        // Nobody answers for a stream of the server's own, so it would wait for credit for ever.
+        // The client gives no credit any more for the stream that the server sends. Without this
+        // error, that stream would wait for ever.
         if is_server
             && self.sender.state() == SenderState::Streaming
             && stream.is_peer_at_fault()

@@ -56,23 +56,23 @@ pub struct IncomingStream<B> {
     is_split: bool,
     /// Its connections keep the order of messages.
     is_ordered: bool,
-    /// What the sender has said of the stream.
+    /// The properties of the stream, once the sender has told them.
     info: Option<StreamInfo>,
     schema: Option<Arc<Header>>,
     /// Connections that are over. The consumer first takes the messages that came before, and then
     /// the stream fails.
     cuts: Vec<Cut>,
     left: Option<Left>,
-    /// For the connection of the bodies.
+    /// Work for the connection of the bodies.
     of_bodies: VecDeque<BodiesWork>,
 }
 
-/// A connection of a stream that is over.
+/// A closed connection of the stream.
 #[derive(Debug)]
 struct Cut {
     side: Side,
     error: Error,
-    /// The receiver knows.
+    /// The receiver was told.
     is_told: bool,
 }
 
@@ -84,9 +84,9 @@ struct Left {
     patience: Duration,
     /// How many messages it may still send.
     messages: usize,
-    /// The end, or the silence, was told.
+    /// The host was told of the end, or of the silence.
     is_told: bool,
-    /// Other streams share the connection, which is not closed for this one.
+    /// Other streams share the connection. So the connection is not closed because of this stream.
     is_one_of_many: bool,
 }
 
@@ -150,7 +150,7 @@ impl<B> IncomingStream<B> {
     ///
     /// # Errors
     ///
-    /// The peer goes on and on with a stream that was left.
+    /// The peer sends too many messages of a stream that its consumer has left.
     pub fn note_message(&mut self, now: Timestamp) -> Result<()> {
         let Some(left) = &mut self.left else {
             return Ok(());
@@ -185,7 +185,8 @@ impl<B> IncomingStream<B> {
         }
     }
 
-    /// The next thing to do on the connection of the bodies, if that is this one.
+    /// The next work for the connection of the bodies, if all of the stream comes on one
+    /// connection.
     pub fn poll_event(&mut self) -> Option<BodiesWork> {
         while let Some(event) = self.receiver.poll_event() {
             match event {
@@ -206,8 +207,7 @@ impl<B> IncomingStream<B> {
         }
     }
 
-    /// The body whose receives are to be posted on this connection, if nothing else is to be done
-    /// first.
+    /// The body to post receives for on this connection, if nothing else must be done first.
     #[inline]
     pub fn take_expected(&mut self) -> Option<ExpectedBody> {
         match self.is_split || !self.of_bodies.is_empty() {
@@ -221,7 +221,7 @@ impl<B> IncomingStream<B> {
         self.left.is_some() || !self.of_bodies.is_empty() || self.receiver.has_output()
     }
 
-    /// Work for the connection of the bodies, if that is another one.
+    /// Work for the connection of the bodies, if the bodies come on another connection.
     pub fn take_bodies_work(&mut self) -> VecDeque<BodiesWork> {
         std::mem::take(&mut self.of_bodies)
     }
@@ -312,12 +312,13 @@ impl<B> IncomingStream<B> {
         self.schema.as_ref()
     }
 
-    /// What the sender has said of the stream.
+    /// The properties of the stream, once the sender has told them.
     pub fn info(&self) -> Option<&StreamInfo> {
         self.info.as_ref()
     }
 
-    /// Whether the server has said something of the request, or has failed to.
+    /// Whether the server has sent anything that shows that it has read the request, or the stream
+    /// or a connection has failed.
     pub fn is_answered(&self) -> bool {
         self.receiver.is_answered() || self.is_broken() || !self.cuts.is_empty()
     }
@@ -338,8 +339,8 @@ impl<B> IncomingStream<B> {
         self.receiver.cancel();
     }
 
-    /// The consumer has left: the rest is read and thrown away. A peer that is silent for its stall
-    /// timeout, or for `patience` if it has none, is not waited for any more.
+    /// The consumer has left: the rest is read and thrown away. The wait ends when the peer is
+    /// silent for the stall timeout, or for `patience` if the stream has no stall timeout.
     pub fn leave(&mut self, now: Timestamp, patience: Duration) {
         self.left = Some(Left {
             heard: now,
@@ -350,8 +351,8 @@ impl<B> IncomingStream<B> {
         });
     }
 
-    /// [`leave`](Self::leave) for a stream that shares its connection. Its rest is waited for,
-    /// unless the peer broke a rule.
+    /// [`leave`](Self::leave) for a stream that shares its connection. The connection waits for the
+    /// rest of the stream, unless the peer broke a rule.
     pub fn leave_one(&mut self, now: Timestamp, patience: Duration) {
         self.leave(now, patience);
         if let Some(left) = &mut self.left {
@@ -367,7 +368,8 @@ impl<B> IncomingStream<B> {
         self.left.as_mut().map(|left| left.is_told = true).is_some()
     }
 
-    /// When the peer has been silent for too long about a stream that its consumer has left.
+    /// The time from which the peer counts as silent for too long about a stream that its consumer
+    /// has left.
     pub fn silent_at(&self) -> Option<Timestamp> {
         let left = self.left.as_ref().filter(|left| !left.is_told)?;
         Some(left.heard.saturating_add(left.patience))
@@ -381,7 +383,7 @@ impl<B> IncomingStream<B> {
         Some(left.patience)
     }
 
-    /// What is still to come, on connections of which none is over.
+    /// What is still to come, if none of the connections is over.
     pub fn rest(&self) -> Rest {
         let is_last = self.receiver.is_over_on_wire();
         if !self.cuts.is_empty() {
@@ -392,7 +394,7 @@ impl<B> IncomingStream<B> {
         }
         let is_one_of_many = (self.left.as_ref()).is_some_and(|left| left.is_one_of_many);
         let is_unusable = match self.is_of_client() || is_one_of_many {
-            // The peer is waited for, so that the server's last word is read.
+            // The connection waits for the peer, to read the server's last word.
             true => self.is_peer_at_fault(),
             false => !self.is_ordered || (self.state() == ReceiverState::Failed && !is_last),
         };
@@ -448,7 +450,7 @@ impl<B> IncomingStream<B> {
         self.receiver.state()
     }
 
-    /// Whether bodies of it are thrown away.
+    /// Whether bodies of the stream are thrown away.
     pub fn is_broken(&self) -> bool {
         matches!(
             self.state(),

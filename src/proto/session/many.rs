@@ -1,4 +1,4 @@
-//! What the host of a connection with many streams asks of it, and its requests (section S).
+//! Connections with many streams: the calls of their host, and the requests on them (section S).
 
 use super::role::SessionRole;
 use super::streams::StreamLimit;
@@ -8,13 +8,13 @@ use crate::proto::{
     Control, FEATURE_RETURN, FEATURE_STREAMS, ProtocolError, Request, Role, SenderState,
 };
 
-/// Features of a client that may have many streams: what it is lent comes back by number.
+/// Features of a client that may have many streams. Such a client returns lent bodies by number.
 const ASKS_FOR_MANY: u64 = FEATURE_STREAMS | FEATURE_RETURN;
 
 impl<P, K, B> Session<P, K, B> {
     /// At a server: takes up to `limit` streams at once from a client that asks for many. At a
-    /// client, whose first request asks for many: opens up to `limit` of them, and no more than the
-    /// server takes.
+    /// client: its first request asks for many streams. The client then opens up to `limit`
+    /// streams, but no more than the server takes.
     pub fn offer_streams(&mut self, limit: u32) {
         if limit > 1 && self.streams.limit == StreamLimit::One {
             self.streams.limit = StreamLimit::Offered(limit);
@@ -28,7 +28,8 @@ impl<P, K, B> Session<P, K, B> {
         }
     }
 
-    /// Whether there are streams, or memory of some, on a connection that carries many.
+    /// Whether the connection has streams that have not ended, or lent memory that was not
+    /// returned.
     pub fn has_streams(&self) -> bool {
         !self.streams.is_idle()
     }
@@ -78,7 +79,7 @@ impl<P, K, B> Session<P, K, B> {
         })
     }
 
-    /// The numbers of the streams that this server serves, or is asked to.
+    /// The numbers of the streams that this server serves, or is asked to serve.
     pub fn serving(&self) -> Vec<u32> {
         self.streams.serving()
     }
@@ -88,7 +89,7 @@ impl<P, K, B> Session<P, K, B> {
         self.streams.get(number)
     }
 
-    /// The same, to be changed.
+    /// As [`stream`](Self::stream), for changes.
     pub fn stream_mut(&mut self, number: u32) -> Option<&mut SessionStream<P, K, B>> {
         self.streams.get_mut(number)
     }
@@ -124,8 +125,8 @@ impl<P, K, B> Session<P, K, B> {
         Ok(self.streams.open())
     }
 
-    /// The host needs a stream no more. The stream ends with the last word of both sides and the
-    /// return of the last lent body.
+    /// Notes that the host does not need a stream any more. The stream ends with the last word of
+    /// both sides and the return of the last lent body.
     pub fn release(&mut self, number: u32) {
         self.streams.release(number);
     }
@@ -145,9 +146,11 @@ impl<P, K, B> Session<P, K, B> {
         if let StreamLimit::Offered(limit) = self.streams.limit {
             let asks_for_many = request.features & ASKS_FOR_MANY == ASKS_FOR_MANY
                 && role == Role::Both
-                // READY names a message, and no stream.
+                // READY names a message but no stream, so a client with GPUs does not get many
+                // streams.
                 && request.gpus.is_empty();
-            // The first request decides. A stream that has the connection alone keeps it alone.
+            // The first request decides. If its stream has the connection alone, this does not
+            // change later.
             self.streams.limit = match asks_for_many {
                 true => StreamLimit::Many(limit),
                 false => StreamLimit::One,

@@ -77,11 +77,11 @@ pub enum InMessage<T, B, C = T> {
 
 /// A message of a stream that comes in.
 ///
-/// Control messages are boxed: few come, and one is large beside the others.
+/// Control messages are boxed, because they are rare and larger than the other messages.
 pub type StreamMessage<T, B> = InMessage<T, B, Box<Control>>;
 
 impl<B> InMessage<&[u8], B> {
-    /// Bytes of memory that it takes.
+    /// Bytes of memory that the message takes.
     fn held_bytes(&self) -> u64 {
         match self {
             Self::Metadata(bytes) | Self::Tagged { bytes, .. } | Self::Control(bytes) => {
@@ -99,7 +99,7 @@ pub enum Handled {
     Done,
     /// Post receives for a body of its stream (rule D8).
     Expect(ExpectedBody),
-    /// REGION, REGION_GONE or READY: it tells of memory of the peer's.
+    /// REGION, REGION_GONE or READY: a message about the peer's memory.
     Memory(Box<Control>),
 }
 
@@ -188,7 +188,7 @@ impl<P, K, B> Session<P, K, B> {
         &self.streams.first
     }
 
-    /// The same, to be changed.
+    /// As [`first`](Self::first), for changes.
     pub fn first_mut(&mut self) -> &mut SessionStream<P, K, B> {
         &mut self.streams.first
     }
@@ -233,7 +233,7 @@ impl<P, K, B> Session<P, K, B> {
                 if self.streams.keep_early_cancel(number, &control)? {
                     return Ok(Handled::Done);
                 }
-                // Memory that the peer was lent outlives the stream.
+                // Lent memory outlives the stream, so the peer may return it later.
                 let is_late =
                     self.streams.is_late(number) && !matches!(control, Control::Return { .. });
                 match self.streams.at(number)?.filter(|_| !is_late) {
@@ -293,7 +293,8 @@ impl<P, K, B> Session<P, K, B> {
         }
     }
 
-    /// Takes a control message that is about the connection. Hands on those about a stream.
+    /// Takes a control message that is about the connection. Returns a message that is about a
+    /// stream.
     fn handle_control(&mut self, control: Control) -> Result<ControlFlow<Handled, Control>> {
         Ok(ControlFlow::Break(match control {
             Control::Region { .. } | Control::RegionGone { .. } if self.streams.has_come() => {
@@ -370,8 +371,8 @@ impl<P, K, B> Session<P, K, B> {
         matches!(self.role, SessionRole::Server(_))
     }
 
-    /// Whether the peer reads what only our extension has (rule E1). A client lends to peers with
-    /// the extension alone.
+    /// Whether the peer reads the messages of our extension (rule E1). Always true at a client,
+    /// because a client lends memory only to peers with the extension.
     pub fn is_extension(&self) -> bool {
         !self.is_server() || self.streams.first.sender.is_extension()
     }
@@ -390,7 +391,7 @@ impl<P, K, B> Session<P, K, B> {
         self.streams.first.ensure_open()
     }
 
-    /// At a server: asks the client to end the connection, once. Returns when it was asked first.
+    /// At a server: asks the client once to end the connection. Returns the time of the first call.
     pub fn dismiss(&mut self, now: Timestamp) -> Timestamp {
         let SessionRole::Server(server) = &mut self.role else {
             return now;
@@ -409,8 +410,8 @@ impl<P, K, B> Session<P, K, B> {
         matches!(self.role, SessionRole::Client { is_dismissed: true })
     }
 
-    /// Nothing can be read now. `waiting`: the transport has a body of the stream with this number
-    /// that was not announced. Returns whether the transport is to forget that body.
+    /// Notes that nothing can be read now. `waiting`: the transport has a body of the stream with
+    /// this number that was not announced. Returns whether the transport is to forget that body.
     ///
     /// # Errors
     ///

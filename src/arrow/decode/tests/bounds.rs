@@ -29,8 +29,8 @@ fn sent(columns: usize, values: &ArrayRef) -> Vec<(Vec<u8>, Vec<u8>)> {
     ))
 }
 
-/// Rule A8: dictionaries without bytes, of which a consumer sees none, end at the limit. With
-/// batches in between there may be any number.
+/// Rule A8: dictionaries without bytes, which a consumer does not see, have a limit. With batches
+/// in between there may be any number.
 #[test]
 fn thousands_of_empty_dictionaries_are_refused() {
     let none: ArrayRef = Arc::new(StringArray::new_null(0));
@@ -86,7 +86,7 @@ fn deltas_that_copy_the_whole_end_at_the_limit() {
     let error = decode_within(&with(&[]), Level::Structure, limit).unwrap_err();
     assert_eq!(error.status(), Status::OutOfMemory);
     assert!(error.text().contains("since the last batch"), "{error}");
-    // Each of them is within the limit of a message.
+    // Each delta alone is within the limit of a message.
     decode_within(&with(&all[2..]), Level::Structure, limit).unwrap();
 }
 
@@ -96,7 +96,7 @@ fn bodies_of_dictionaries_have_a_limit() {
     let values: ArrayRef = Arc::new(Int64Array::from(vec![7; 1000]));
     let all = sent(10, &values);
     let error = decode_within(&all, Level::Full, 2000).unwrap_err();
-    // The schema alone takes more.
+    // The schema alone takes more than this limit.
     assert!(error.text().contains("schema"), "{error}");
     let limit = 22_000;
     let many = sent(
@@ -107,14 +107,14 @@ fn bodies_of_dictionaries_have_a_limit() {
     assert_eq!(error.status(), Status::OutOfMemory);
     assert!(error.text().contains("bodies of all"), "{error}");
     decode_within(&all, Level::Full, limit).unwrap();
-    // One that is sent anew takes the place of the one before.
+    // A dictionary that is sent again replaces the earlier one.
     let mut anew = many[..2].to_vec();
     anew.extend(std::iter::repeat_n(many[1].clone(), 20));
     let refused = decode_within(&anew, Level::Full, limit).map_err(|error| error.text().to_owned());
     assert!(refused.is_ok(), "{refused:?}");
 }
 
-/// Rule A8: the empty dictionary that stands for one that never came counts against the budget.
+/// Rule A8: the empty dictionary that replaces a missing one counts against the budget.
 #[test]
 fn absent_dictionaries_are_counted() {
     const FIELDS: usize = 1000;
@@ -176,7 +176,7 @@ fn copies_of_the_map_are_counted() {
                 if !held {
                     batches.clear();
                 }
-                // The next message alone has the limit.
+                // The limit begins with the next message.
                 decoder.options.message_limit = 16 << 10;
                 decoder.totals = super::super::DictionaryTotals::default();
             } else {

@@ -52,8 +52,8 @@ impl Checker<'_> {
         .map_err(|error| error.context(format_args!("column {:?}", field.name)))
     }
 
-    /// Refuses a reachable null in a column that the schema declares without nulls. Its validity has
-    /// been checked.
+    /// Refuses a reachable null in a column that the schema declares without nulls. The column's
+    /// bitmap must be checked before.
     fn declared_nulls(
         &self,
         field: &DecodedField,
@@ -109,7 +109,8 @@ impl Checker<'_> {
             | Layout::FixedSizeList { .. }
             | Layout::Struct => Ok(()),
         }?;
-        // After their parent, because its values decide which of theirs are reachable.
+        // Children come after their parent, because the parent's values decide which values of the
+        // children are reachable.
         for (index, child) in field.children.iter().enumerate() {
             let child_id = self.columns.children_of(&node)[index];
             self.column(

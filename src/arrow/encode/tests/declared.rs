@@ -12,7 +12,7 @@ use arrow::datatypes::{DataType, Field, Int8Type, Int64Type, Schema};
 use super::super::*;
 use super::support::{batch_of, encoder, export, named};
 
-/// The field as its schema declares it without nulls, and everything in it.
+/// The field, declared without nulls, together with all fields inside it.
 fn full(field: &Field) -> Field {
     let item = |field: &Arc<Field>| Arc::new(full(field));
     let kind = match field.data_type() {
@@ -100,15 +100,15 @@ fn nulls_in_a_column_declared_without_are_refused() {
     }
 }
 
-/// Columns that have none are sent, also as slices of columns that have; so is the type Null, which
-/// has nothing else.
+/// Columns without nulls are sent, even as slices of columns with nulls. Columns of the type Null
+/// are sent too, although they have only nulls.
 #[test]
 fn columns_without_nulls_are_sent() {
     let numbers = Int64Array::from(vec![None, Some(1), Some(2)]);
     encode(Arc::new(numbers.slice(1, 2))).unwrap();
     encode(Arc::new(NullArray::new(3))).unwrap();
     encode(pair(None, vec![Some(1), Some(2)])).unwrap();
-    // A slice of lists may be sent with items of others.
+    // A slice of lists may be sent with items of lists outside the slice.
     let rows = lists([Some(vec![None]), Some(vec![Some(1)]), Some(vec![None])]);
     encode(rows.slice(1, 1)).unwrap();
 }

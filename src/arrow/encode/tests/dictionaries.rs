@@ -161,7 +161,7 @@ fn another_dictionary_is_a_replacement() {
         BATCH,
     ];
     assert_eq!(send(&batches), wanted);
-    // A null differs from the value behind it.
+    // A null differs from the value under it.
     let batches = [
         one(Arc::new(StringArray::from(vec![Some("a"), Some("")]))),
         one(Arc::new(StringArray::from(vec![Some("a"), None]))),

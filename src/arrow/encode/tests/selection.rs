@@ -40,7 +40,8 @@ fn selection((columns, first_row, rows): Wanted<'_>) -> Selection {
     selection
 }
 
-/// What a selector lets through of arrays, encoded. The next array is made when it is wanted.
+/// The parts of arrays that a selector lets through, encoded. Each array is made only when it is
+/// wanted.
 fn select(
     schema: &Schema,
     arrays: impl IntoIterator<Item = OwnedDeviceArray>,
@@ -234,7 +235,7 @@ fn what_is_not_wanted_is_in_no_message() {
 fn batches_outside_the_range_are_not_looked_at() {
     let batch = every_type();
     let rows = ROWS as u64;
-    // The first array is broken, so that a look would fail.
+    // The first array is broken, so a read of it would fail.
     let broken = edit(export(&batch), |array| array.n_children = 0);
     let arrays = [broken, export(&batch)].into_iter();
     let arrays = arrays.chain(std::iter::from_fn(|| panic!("no more is wanted")));
@@ -244,7 +245,7 @@ fn batches_outside_the_range_are_not_looked_at() {
     assert_same(&read, &[batch]);
 }
 
-/// Rule Q12: rows of the batch itself that are null count where they are selected, and there alone.
+/// Rule Q12: null rows of the batch itself count only if they are selected.
 #[test]
 fn nulls_of_the_batch_itself_count_in_the_range() {
     let column: ArrayRef = Arc::new(Int32Array::from_iter_values(0..20));
@@ -297,8 +298,8 @@ fn metadata_stay() {
     assert_eq!(custom, [("k".to_owned(), "v".to_owned())]);
 }
 
-/// Rule Q12: a column that the schema does not have, or has twice, is named by the error, and so
-/// are columns that there are.
+/// Rule Q12: a column that the schema does not have, or has twice, is named by the error, together
+/// with columns that exist.
 #[test]
 fn columns_that_cannot_be_found_are_named() {
     let names = ["a", "twice", "twice"].into_iter().map(str::to_owned);
@@ -331,8 +332,8 @@ unsafe extern "C" fn count_release(array: *mut ArrowArray) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Rule Q12: to select reads no buffer, which may be a GPU's, and keeps the event that readers wait
-/// for. The array is released once, with the view, or given back.
+/// Rule Q12: a selection reads no buffer, because it may be on a GPU, and keeps the event that
+/// readers wait for. The array is released once, with the view, or given back.
 #[test]
 fn selecting_reads_no_buffer() {
     let released = AtomicU32::new(0);
@@ -389,7 +390,7 @@ fn selecting_reads_no_buffer() {
     drop(whole);
     // An array of another schema is not followed.
     let mut short = array();
-    // SAFETY: fewer children than there are break nothing.
+    // SAFETY: a count lower than the number of children does no harm.
     unsafe { short.raw_mut() }.array.n_children = 2;
     let (error, back) = selector.select(short, 0, 1).unwrap_err();
     assert_eq!(error.status(), Status::InvalidData);
