@@ -10,23 +10,23 @@ use crate::proto::{Headers, Request, SenderEvent};
 /// Most results that wait for a client's host. The oldest go first, because later ones cover them.
 pub(super) const MOST_RESULTS: usize = 1024;
 
-/// The progress of the stream that this client sends, by the server's answers.
+/// The progress of the stream that this client sends, as the server's answers tell it.
 #[derive(Debug, Default)]
 pub struct PutProgress {
-    /// What the server has said last of the request.
+    /// The server's latest answer to the request.
     pub stage: PutStage,
     /// Headers of the put.
     pub headers: Headers,
-    /// What the server's host said is safe, oldest first.
+    /// The statements of the server's host about safe parts of the stream, oldest first.
     pub results: VecDeque<HostResult>,
-    /// The last word: how many batches the host has taken, or why not.
+    /// The last word: how many batches the host has taken, or why it has not taken the stream.
     pub outcome: Option<Result<u64>>,
 }
 
-/// What a server says of a request to take a stream, in order.
+/// The answers of a server to a request to take a stream, in their order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PutStage {
-    /// Nothing.
+    /// No answer yet.
     #[default]
     Asked,
     /// The server has read the request.
@@ -35,12 +35,12 @@ pub enum PutStage {
     Granted,
 }
 
-/// The word of a server's host that a part of a client's stream is safe.
+/// The statement of a server's host that a part of a client's stream is safe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostResult {
-    /// Record batches from the first on that this result covers.
+    /// Number of record batches that this result covers, counted from the first one.
     pub batches: u64,
-    /// Bytes of the host.
+    /// Bytes from the host program, passed on unread.
     pub bytes: Vec<u8>,
 }
 
@@ -65,7 +65,7 @@ impl<P, K, B> SessionStream<P, K, B> {
         self.sender.ask(request)
     }
 
-    /// The progress of the stream that this client has asked for last.
+    /// The progress of the stream that this client has last asked the server to take.
     pub fn put(&self) -> Option<&PutProgress> {
         match &self.role {
             StreamRole::Client(put) => put.as_deref(),
@@ -73,7 +73,7 @@ impl<P, K, B> SessionStream<P, K, B> {
         }
     }
 
-    /// The same, for the host to take results.
+    /// As [`put`](Self::put), for changes: the host takes results out.
     pub fn put_mut(&mut self) -> Option<&mut PutProgress> {
         match &mut self.role {
             StreamRole::Client(put) => put.as_deref_mut(),
@@ -92,11 +92,11 @@ impl<P, K, B> SessionStream<P, K, B> {
         outcome.is_some_and(Result::is_ok)
     }
 
-    /// Nobody waits for the server's last word any more.
+    /// Notes that nobody waits for the server's last word any more.
     pub fn stop_asking(&mut self) {
         if self.sender.is_asking() {
             let text = "the client does not wait any more";
-            // A stream that is asked for can be given up.
+            // This does not fail: a stream that the server was asked to take can be given up.
             let _ = self.sender.fail(Status::Cancelled.code(), text);
         }
     }

@@ -7,7 +7,7 @@ use super::{Session, SessionEvent};
 use crate::error::{Error, Result};
 use crate::proto::{Control, ProtocolError, SenderState, Transmit};
 
-/// What the peer was told last of a region.
+/// The last message to the peer about a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     Announced,

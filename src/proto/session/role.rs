@@ -9,12 +9,12 @@ use crate::proto::{Sender, SenderState, Timestamp};
 /// An end of a connection.
 #[derive(Debug)]
 pub(super) enum SessionRole {
-    /// It connected.
+    /// The end that connected.
     Client {
         /// The server serves no stream after the last one (GOAWAY).
         is_dismissed: bool,
     },
-    /// It accepted the connection.
+    /// The end that accepted the connection.
     Server(ServerRole),
 }
 
@@ -40,11 +40,12 @@ pub(super) enum StreamRole {
 /// What a stream has at a server.
 #[derive(Debug, Default)]
 pub(super) struct ServedStream {
-    /// A request that came while the connection had a holder.
+    /// A request that was put back, to be handled later.
     waiting: Option<Box<ArrivedRequest>>,
-    /// The client has heard that its request was read.
+    /// The client was told that its request was read.
     pub(super) is_pending_said: bool,
-    /// Set while the host waits for more of the client's stream: the batches that it has had.
+    /// Set while the host waits for more of the client's stream: the number of batches that the
+    /// host has had.
     host_has_had: Option<u64>,
 }
 
@@ -63,7 +64,7 @@ impl StreamRole {
         Self::Server(ServedStream::default())
     }
 
-    /// That of another stream of the same end.
+    /// The state of a new stream at the same end.
     pub(super) fn another(&self) -> Self {
         match self {
             Self::Client(_) => Self::Client(None),
@@ -93,7 +94,7 @@ impl<P, K, B> SessionStream<P, K, B> {
         matches!(&self.role, StreamRole::Server(served) if served.waiting.is_some())
     }
 
-    /// Whether a request waits, and no longer for the end of the stream that comes in.
+    /// Whether a request waits and no incoming stream delays it.
     pub fn has_request(&self) -> bool {
         self.has_waiting() && self.inbound != InboundState::Open
     }
@@ -108,8 +109,8 @@ impl<P, K, B> SessionStream<P, K, B> {
         }
     }
 
-    /// At a server: the host waits for more of the client's stream, after so many batches; `None`:
-    /// the host has something to do.
+    /// At a server: notes that the host has had this number of batches of the client's stream, and
+    /// waits for more. `None`: the host does not wait.
     pub fn set_host_waiting(&mut self, batches: Option<u64>) {
         if let StreamRole::Server(served) = &mut self.role {
             served.host_has_had = batches;
@@ -129,7 +130,7 @@ impl<P, K, B> SessionStream<P, K, B> {
     ///
     /// # Errors
     ///
-    /// Of `answer`; `Cancelled`: the stream is over.
+    /// Those of `answer`; `Cancelled`: the stream is over.
     pub fn answer(
         &mut self,
         mark: u64,

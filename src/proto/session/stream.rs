@@ -19,8 +19,8 @@ use crate::proto::{
 pub struct SessionStream<P, K, B> {
     pub(super) role: StreamRole,
     pub(super) sender: Sender<P, K>,
-    /// The client has cancelled the stream that was asked for last. Kept longer than by the sender,
-    /// which forgets a stream with its last word.
+    /// The client has cancelled the stream that was asked for last. Kept here, because the sender
+    /// forgets a stream at its last word.
     pub(super) is_cancelled: bool,
     /// Messages of the transport keep their order.
     pub(super) is_ordered: bool,
@@ -55,7 +55,7 @@ impl<P, K, B> SessionStream<P, K, B> {
         }
     }
 
-    /// At a server: takes a request. One that is not admitted is refused at once.
+    /// At a server: takes a request. A request that is not admitted is refused at once.
     pub(super) fn requested(
         &mut self,
         role: Role,
@@ -64,7 +64,7 @@ impl<P, K, B> SessionStream<P, K, B> {
         admitted: Result<()>,
     ) -> Result<()> {
         if admitted.is_err() && request.source.is_some() {
-            // Nobody reads the client's messages up to its last word.
+            // The client's messages up to its last word are thrown away, because nobody reads them.
             self.inbound = InboundState::Retired;
         }
         self.sender
@@ -102,7 +102,7 @@ impl<P, K, B> SessionStream<P, K, B> {
                     // The message belongs to an earlier stream.
                     return Ok(None);
                 }
-                // What the peer sends ends with it, too.
+                // The message also ends the stream that the peer sends.
                 self.sender.handle(&control)?;
                 self.events.push_back(SessionEvent::Lost);
                 return Ok(Some(control));
@@ -112,7 +112,7 @@ impl<P, K, B> SessionStream<P, K, B> {
             }
             _ if self.is_server() => self.sender.handle(&control)?,
             Control::Error { .. } if self.sender.is_asking() => {
-                // Rule Q5: it ends both streams of an exchange.
+                // Rule Q5: the message ends both streams of an exchange.
                 self.sender.handle(&control)?;
                 if self.inbound == InboundState::Open {
                     return Ok(Some(control));
@@ -197,7 +197,7 @@ impl<P, K, B> SessionStream<P, K, B> {
                     at: now(),
                 });
                 if self.inbound == InboundState::Open {
-                    // It waits for the end of the stream that comes in.
+                    // The request waits for the end of the stream that comes in.
                     self.put_back(request);
                     return None;
                 }
@@ -216,7 +216,7 @@ impl<P, K, B> SessionStream<P, K, B> {
         }
     }
 
-    /// What this end sends. An error of it changes nothing.
+    /// The sender of this end. A call of it that fails changes nothing.
     pub fn sender(&mut self) -> &mut Sender<P, K> {
         &mut self.sender
     }
@@ -292,7 +292,8 @@ impl<P, K, B> SessionStream<P, K, B> {
         is_sent && self.incoming.is_none() && !self.has_waiting() && !self.is_expecting()
     }
 
-    /// When the peer has been silent for too long about a stream that its consumer has left.
+    /// The time from which the peer counts as silent for too long about a stream that its consumer
+    /// has left.
     pub(super) fn silent_at(&self) -> Option<Timestamp> {
         self.incoming().and_then(IncomingStream::silent_at)
     }

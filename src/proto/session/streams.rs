@@ -8,11 +8,11 @@ use super::{SessionEvent, SessionStream};
 use crate::error::{Error, Result, Status};
 use crate::proto::{Control, Header, ProtocolError, SenderConfig, Timestamp, Transmit};
 
-/// Streams that a client may have asked for and not ended, beyond twice the limit: refused puts
-/// whose end is on its way.
+/// How many streams a client may have asked for and not ended, beyond twice the limit. This number
+/// leaves room for refused puts whose end is still on its way.
 const MOST_UNENDED: u32 = 64;
 
-/// The highest number where the tags of bodies have it (rule S2).
+/// The highest number of a stream that the tags of bodies have room for (rule S2).
 const HIGHEST_IN_TAGS: u32 = (1 << 24) - 1;
 
 /// How many streams a connection carries at once.
@@ -51,7 +51,7 @@ pub(super) struct Streams<P, K, B> {
     pub(super) is_ordered: bool,
     /// The schema of the stream of `others` that has ended last.
     last_schema: Option<Header>,
-    /// A stream that was forgotten came in here.
+    /// A stream that is now forgotten came in here.
     has_come: bool,
 }
 
@@ -73,11 +73,11 @@ struct Numbered<P, K, B> {
 enum Standing {
     /// Messages have overtaken its request, perhaps a CANCEL of the stream with this mark.
     Early { cancelled: Option<u64> },
-    /// Its host.
+    /// Its host uses it.
     Held,
-    /// The peer, until both sides have said their last word.
+    /// The host has released it, and one of the two sides has not said its last word.
     Released,
-    /// The peer has memory of it.
+    /// The peer has not returned all memory that it was lent.
     Lent,
 }
 
@@ -108,7 +108,8 @@ impl<P, K, B> Streams<P, K, B> {
         }
     }
 
-    /// The stream, which may have output behind this call.
+    /// The stream. The caller's changes may cause output, so the stream is noted as one with
+    /// output.
     #[inline]
     pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut SessionStream<P, K, B>> {
         if number == 0 {
@@ -258,7 +259,7 @@ impl<P, K, B> Streams<P, K, B> {
         })
     }
 
-    /// Why the server has no room for one stream more.
+    /// Fails, with the reason, if the server has no room for one more stream.
     pub(super) fn ensure_room(&self) -> Result<()> {
         match self.limit {
             StreamLimit::Many(limit) if self.running_with_first() > limit => Err(Error::new(
@@ -292,7 +293,7 @@ impl<P, K, B> Streams<P, K, B> {
             .saturating_add(u32::from(!self.first.is_over()))
     }
 
-    /// Makes a stream, or changes how it stands. Returns how it stood.
+    /// Makes a stream, or changes why it is kept. Returns why it was kept before.
     fn insert(&mut self, number: u32, standing: Standing) -> Option<Standing> {
         let new = || SessionStream {
             closed: self.first.closed.clone(),
@@ -320,7 +321,7 @@ impl<P, K, B> Streams<P, K, B> {
         }
     }
 
-    /// Whether one stream more has a number and a place among those that run.
+    /// Whether there is a number, and a place among the running streams, for one more stream.
     pub(super) fn has_room(&self) -> bool {
         let has_place = match self.limit {
             StreamLimit::Many(limit) => self.running_with_first() < limit,
@@ -342,7 +343,7 @@ impl<P, K, B> Streams<P, K, B> {
         number
     }
 
-    /// The host needs a stream no more.
+    /// Notes that the host does not need a stream any more.
     pub(super) fn release(&mut self, number: u32) {
         if let Some(numbered) = self.others.get_mut(&number)
             && numbered.standing == Standing::Held
@@ -361,7 +362,7 @@ impl<P, K, B> Streams<P, K, B> {
                 continue;
             };
             let is_unasked = !self.unasked.is_empty() && self.unasked.contains(&number);
-            // It waits behind the requests with lower numbers.
+            // The request waits until all requests with lower numbers have left.
             let waits = is_unasked && self.unasked.first() != Some(&number);
             if !waits && let Some(transmit) = numbered.stream.poll_transmit() {
                 if is_unasked {
@@ -380,7 +381,8 @@ impl<P, K, B> Streams<P, K, B> {
         None
     }
 
-    /// The request of a stream has left, or will not: the next one may.
+    /// Notes that the request of a stream has left, or will never leave. Now the next request may
+    /// leave.
     fn asked(&mut self, number: u32) {
         if self.unasked.remove(&number)
             && let Some(next) = self.unasked.first().copied()
@@ -433,14 +435,15 @@ impl<P, K, B> Streams<P, K, B> {
         if numbered.standing == Standing::Lent && !is_needed {
             self.asked(number);
             if let Some(ended) = self.others.remove(&number) {
-                // The peer's memory outlives its streams: its last word of it may come later.
+                // The peer's memory outlives its streams: messages about this memory may come
+                // later.
                 self.has_come |= ended.stream.has_come();
                 self.last_schema = ended.stream.last_schema.or(self.last_schema.take());
             }
         }
     }
 
-    /// When the peer has been silent for too long about a stream.
+    /// The time from which the peer counts as silent for too long about a stream.
     pub(super) fn silent_at(&self) -> Option<Timestamp> {
         let others = self.silent_at.first().map(|(at, _)| *at);
         others.into_iter().chain(self.first.silent_at()).min()
@@ -457,7 +460,8 @@ impl<P, K, B> Streams<P, K, B> {
     }
 }
 
-/// Most streams that a client may have asked for and not ended, of a server that takes `limit`.
+/// How many streams a client may have asked for and not ended, at a server that takes `limit`
+/// streams at once.
 fn most_unended(limit: u32) -> u32 {
     limit.saturating_mul(2).saturating_add(MOST_UNENDED)
 }

@@ -19,8 +19,8 @@ impl<P, K, B> Session<P, K, B> {
         quiet.into_iter().chain(silent).min()
     }
 
-    /// Notes that time has passed. `is_unused`: nothing waits for room at the transport, and the host
-    /// has no memory of the peer's.
+    /// Notes that time has passed. `is_unused`: nothing waits for room at the transport, and the
+    /// host has no memory of the peer.
     ///
     /// # Errors
     ///

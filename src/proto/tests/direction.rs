@@ -22,7 +22,7 @@ pub(super) struct Direction {
     pub(super) has_schema_left: bool,
     pub(super) has_ended: bool,
     pub(super) taken: usize,
-    /// Lends, less the holds that have come back.
+    /// The number of lends without the holds that have come back.
     pub(super) lent: usize,
     /// Bodies that the reader holds.
     pub(super) held: Vec<Return>,

@@ -90,7 +90,7 @@ struct Connection {
     pulled: bool,
     /// Whether the server cuts the connection after all messages have left.
     closing: bool,
-    /// Balance of each item: how often it was lent, less how often its hold came back.
+    /// Balance of each item: how often it was lent, minus how often its hold came back.
     lent: BTreeMap<usize, i32>,
 }
 
@@ -98,7 +98,7 @@ pub(super) struct World {
     setup: Setup,
     dice: Dice,
     now: Timestamp,
-    /// The first has the stream.
+    /// The first session has the stream.
     wires: Vec<Connection>,
     /// Items handed out, and addresses that the consumer still holds.
     taken: usize,
@@ -501,7 +501,7 @@ impl World {
             && self.stream().state() == ReceiverState::Streaming
         {
             self.stream().cancel();
-            // What is still under way could come between the messages of the next stream.
+            // Messages that are still under way could come between those of the next stream.
             if self.wires[0].client.first().rest() == Rest::Unusable {
                 self.cut();
             }
@@ -509,7 +509,7 @@ impl World {
         }
         self.most_ready = self.most_ready.max(self.stream().waiting());
         let Some((message, back)) = self.stream().next_message() else {
-            // What came before a cut is taken. The consumer is about to sleep.
+            // The consumer takes what came before a cut. Now it is about to sleep.
             let _ = self.stream().error();
             self.stream().flush_credit();
             return false;

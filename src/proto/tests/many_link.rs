@@ -40,7 +40,7 @@ enum WantedFate {
     Complete,
     /// Its consumer has left.
     Left,
-    /// The server's host does not know of it.
+    /// The server's host does not know of the stream.
     Busy,
     Cut,
 }
@@ -61,7 +61,7 @@ struct ManyWorld {
     down: VecDeque<(u32, Wire)>,
     /// Streams that the client has not opened.
     next: usize,
-    /// Streams that have a number, and whose server was not asked; with their batches.
+    /// Streams that have a number but that the server was not asked for; with their batches.
     unasked: Vec<(u32, u32)>,
     wanted: BTreeMap<u32, Wanted>,
     served: BTreeMap<u32, Served>,
@@ -119,7 +119,7 @@ impl ManyWorld {
         self.client.closed().is_some()
     }
 
-    /// The client's host wants one stream more.
+    /// The client's host wants one more stream.
     fn open(&mut self) -> bool {
         let Some(batches) = self.setup.streams.get(self.next).copied() else {
             return false;
@@ -139,8 +139,8 @@ impl ManyWorld {
         true
     }
 
-    /// The client's host asks for one of the streams that have numbers, in any order, or leaves
-    /// it before.
+    /// The client's host asks for one of the streams that have numbers, in any order, or leaves the
+    /// stream before it has asked.
     fn ask(&mut self) -> bool {
         if self.unasked.is_empty() || self.is_cut() {
             return false;
@@ -426,7 +426,7 @@ fn batch_len(number: u32) -> u64 {
 }
 
 /// The next message that arrives. Without order, messages of different classes overtake one
-/// another, and metadata and bodies those of their own class.
+/// another. Metadata and bodies also overtake messages of their own class.
 fn next(line: &mut VecDeque<(u32, Wire)>, ordered: bool, dice: &mut Dice) -> Option<(u32, Wire)> {
     let mut index = 0;
     if !ordered && line.len() > 1 {
@@ -455,7 +455,8 @@ fn setup() -> impl Strategy<Value = ManySetup> {
             |((seed, ordered), limit, streams, goes_away, cut)| ManySetup {
                 seed,
                 ordered,
-                // Without order, one stream that is left costs the connection.
+                // Without order, a connection with room for only one stream ends when that stream
+                // is left.
                 limit: limit + u32::from(!ordered),
                 streams,
                 goes_away: goes_away.filter(|at| at % 3 == 0),

@@ -68,7 +68,7 @@ fn streaming(extension: bool, separate: bool) -> TestReceiver {
     receiver
 }
 
-/// The same for a server that counts no bytes of bodies lent in place.
+/// An accepted stream of a server that does not count the bytes of bodies lent in place.
 fn spared() -> TestReceiver {
     let mut receiver = started(config(true, false));
     let info = StreamInfo {
@@ -329,7 +329,7 @@ fn baseline_servers_are_asked_for_tables_alone() {
     assert_eq!(error.status(), Status::Unsupported);
 }
 
-/// Rule Q12: a client that is to select of anything but a get does not ask.
+/// Rule Q12: a client refuses a selection for a verb other than get, and sends no request.
 #[test]
 fn a_selection_goes_with_a_get_alone() {
     let mut asked = config(true, false);
@@ -948,7 +948,7 @@ fn silence_is_counted_from_when_the_consumer_waits() {
     assert_eq!(receiver.error().unwrap().status(), Status::Timeout);
 }
 
-/// Promise of the stall timeout: a message that brings the stream no further does not extend the
+/// Promise of the stall timeout: a message that does not advance the stream does not extend the
 /// timeout, however often it comes.
 #[test]
 fn what_says_nothing_is_silence() {
@@ -1191,8 +1191,8 @@ fn lent_bodies_wait_for_the_answer_of_their_connection() {
     assert_eq!(receiver.next_message().unwrap().seq, 1);
 }
 
-/// The same after all headers have come: the stream waits for that answer, and fails if its
-/// connection ends first.
+/// Rule E2, after all headers have come: the stream waits for the answer of the bodies' connection,
+/// and fails if that connection ends first.
 #[test]
 fn a_stream_whose_bodies_were_never_accepted_does_not_wait_for_ever() {
     let mut receiver = started(config(true, true));

@@ -36,9 +36,9 @@ fn documented() -> Vec<u8> {
     [columns, rows, filter].concat()
 }
 
-/// Rule Q12: a selection has the documented bytes, between headers and ticket, and its length
-/// behind the fields of a put, which are zero. The lowest version is 3: an earlier server would
-/// send the whole table.
+/// Rule Q12: a selection has the documented bytes, between headers and ticket, and its length after
+/// the fields of a put, which are zero. The lowest version is 3: an earlier server would send the
+/// whole table.
 #[test]
 fn a_selection_has_the_documented_bytes() {
     let mut asked = request(selection());
@@ -157,7 +157,7 @@ fn hostile_selections_are_refused() {
 }
 
 /// Rule Q12: a part of a later version is refused by a text, whatever else the selection says. It
-/// is never skipped, for the client would get rows that it did not ask for.
+/// is never skipped, because the client would get rows that it did not ask for.
 #[test]
 fn unknown_parts_are_not_skipped() {
     for bytes in [
@@ -194,7 +194,7 @@ fn selections_that_mean_nothing_are_refused() {
     assert!(refused.set_columns(["x".repeat(1 << 16)]).is_err());
     assert!(refused.is_all(), "a failure changes nothing");
 
-    // The same from a client that does not look.
+    // The server refuses it too, if a client has not checked it.
     let mut read = Selection::decode(&documented()[..12]).unwrap();
     read.columns = Some(vec!["a".to_owned(), "a".to_owned()]);
     for verb in (1..=5).map(Verb::from_number) {

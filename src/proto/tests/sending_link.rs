@@ -41,7 +41,7 @@ struct Setup {
     seed: u64,
     verb: Verb,
     up: Table,
-    /// Of an exchange.
+    /// The server's table of an exchange.
     down: Table,
     ordered: bool,
     fate: Fate,
@@ -191,7 +191,8 @@ impl SendingWorld {
                 }
                 SessionEvent::LeftOver => match self.client.first().rest() {
                     Rest::Nothing => self.client.first_mut().end_receiving(),
-                    // Rule Q10: more of it could come between the messages of the next.
+                    // Rule Q10: more of this stream could come between the messages of the next
+                    // one.
                     _ => return self.cut(),
                 },
                 _ => {}
@@ -201,15 +202,16 @@ impl SendingWorld {
             match event {
                 SessionEvent::Freed(_) => self.down.lent -= 1,
                 SessionEvent::Requested(request) => {
-                    // Rule E4: not before everything of the stream before it has come.
+                    // Rule E4: the next stream begins only after the whole stream before it has
+                    // come.
                     assert!(self.server.first().incoming().is_none());
                     self.mark = request.request.mark();
                     self.server.first_mut().await_decision();
                     self.host = HostState::Deciding;
                 }
                 SessionEvent::Bodies(BodiesWork::Abandoned(bodies)) => self.up.held.extend(bodies),
-                // Rule Q10: the server has read and dropped the rest, or closes a connection on which
-                // more may come.
+                // Rule Q10: the server has read and dropped the rest, or closes a connection on
+                // which more may come.
                 SessionEvent::LeftOver => match self.server.first().rest() {
                     Rest::Nothing => self.server.first_mut().end_receiving(),
                     Rest::Late => {
@@ -261,7 +263,7 @@ impl SendingWorld {
             }
             Fate::HostFails(after) if after <= all => has_failed_with("the disk is full"),
             Fate::ClientAborts(at) if at <= all => has_failed_with("the client gave up"),
-            // The server's stream may have come whole before.
+            // The whole stream of the server may have come before.
             Fate::ClientCancels(_) if outcome.is_err() => has_failed_with("the client left"),
             // Rule Q4: END says how many batches the host has taken.
             _ => {

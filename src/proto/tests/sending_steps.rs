@@ -8,7 +8,7 @@ impl SendingWorld {
             return false;
         }
         if !self.up.has_schema_left {
-            // Rule Q3: it follows the request at once.
+            // Rule Q3: the schema follows the request at once.
             return self.up.send_schema(&mut self.client);
         }
         if self.client.first().put().unwrap().stage < PutStage::Granted {
@@ -129,7 +129,7 @@ impl SendingWorld {
         let told = (self.server)
             .first_mut()
             .answer(self.mark, |sender| sender.fail(code, text));
-        // A client that has given up is told all the same.
+        // The server sends its last word even to a client that has given up.
         if told.is_err() {
             let _ = self.server.first_mut().sender().fail(code, text);
         }

@@ -75,7 +75,7 @@ pub(super) fn asking(verb: Verb) -> TestSession {
     session
 }
 
-/// The server's last word on a put of so many batches.
+/// The server's last word on a put of this many batches.
 fn end_of(batches: u64) -> Control {
     Control::End {
         stream: 0,
@@ -85,7 +85,7 @@ fn end_of(batches: u64) -> Control {
     }
 }
 
-/// The server takes what the client asks it to take.
+/// The server takes the stream that the client asks it to take.
 fn granted(session: &mut TestSession) {
     let grant = Control::Grant {
         info: INFO,
@@ -216,8 +216,8 @@ fn no_more_is_taken_than_was_sent() {
     assert_eq!(error.rule(), Some("Q4"), "{error}");
 }
 
-/// Rule Q10: a client that waits no longer for the last word says CANCEL behind its end of stream, and
-/// the server's host hears of that.
+/// Rule Q10: a client that does not wait for the last word any more sends CANCEL after its end of
+/// stream, and the server's host is told.
 #[test]
 fn who_waits_no_longer_cancels() {
     for verb in [Verb::Put, Verb::Exchange] {
@@ -237,7 +237,7 @@ fn who_waits_no_longer_cancels() {
     }
 }
 
-/// Rules Q3, E4: the schema of a put follows its request at once, also where the host has not ended
+/// Rules Q3, E4: the schema of a put follows its request at once, even if the host has not ended
 /// the stream before it.
 #[test]
 fn a_put_behind_an_unended_one_loses_nothing() {
@@ -372,8 +372,8 @@ fn an_error_ends_both_streams_of_an_exchange() {
     assert!(session.first().ensure_streaming().is_err());
 }
 
-/// Rule Q10: the end of the server's stream may be under way behind its ERROR, so that a connection
-/// without order carries no further stream after an exchange that failed.
+/// Rule Q10: the end of the server's stream may come after its ERROR. So a connection without order
+/// carries no further stream after a failed exchange.
 #[test]
 fn a_failed_exchange_ends_a_connection_without_order() {
     for (is_ordered, rest) in [(true, Rest::Nothing), (false, Rest::Unusable)] {
@@ -392,8 +392,8 @@ fn a_failed_exchange_ends_a_connection_without_order() {
     }
 }
 
-/// Rule E2: an ERROR that counts more messages than the server has sent ends the stream all the same:
-/// at once where nothing can follow it, and otherwise with the end of the stream.
+/// Rule E2: an ERROR that counts more messages than the server has sent still ends the stream: at
+/// once if nothing can follow it, and otherwise with the end of the stream.
 #[test]
 fn an_error_that_counts_too_much_ends_the_stream() {
     for is_ordered in [true, false] {
@@ -513,7 +513,7 @@ fn a_connection_outlives_a_put_of_another_version() {
 }
 
 /// Rule Q3: on a connection without order, four messages may overtake the request; more are a
-/// fault. With order there is none.
+/// fault. With order, no message may overtake it.
 #[test]
 fn a_few_messages_may_overtake_the_request() {
     let now = Timestamp::default();
@@ -526,7 +526,7 @@ fn a_few_messages_may_overtake_the_request() {
         error.text(),
         "the client sent a message that only servers send"
     );
-    // They wait for their stream.
+    // The messages wait for their stream.
     unordered.first_mut().await_decision();
     let stream = stream_of(Verb::Put, WINDOW, false);
     unordered.first_mut().begin_receiving(now, stream).unwrap();
@@ -667,8 +667,8 @@ fn what_nobody_asked_for_is_a_fault() {
     assert!(session.nothing_came(Some(0)).unwrap());
 }
 
-/// Rule D1: over one connection a header comes before its body. Bodies of a stream that was left are
-/// thrown away.
+/// Rule D1: over one connection a header comes before its body. The bodies of a stream whose
+/// consumer has left are thrown away.
 #[test]
 fn a_large_body_before_its_header_is_a_fault() {
     let mut session = client();
@@ -695,8 +695,8 @@ fn bodies_of_another_sessions_stream_wait() {
     assert!(session.nothing_came(Some(0)).unwrap());
 }
 
-/// A stream that repeats the schema of the one before it has that header, which is not read anew; one
-/// of another schema has its own.
+/// A stream that repeats the schema of the stream before it gets the earlier header, which is not
+/// read anew. A stream with another schema gets its own header.
 #[test]
 fn the_schema_of_the_last_stream_is_known() {
     let now = Timestamp::default();
@@ -710,7 +710,7 @@ fn the_schema_of_the_last_stream_is_known() {
             panic!("no metadata");
         };
         let mut bytes = bytes.to_vec();
-        // Padding behind the header makes another one of the same meaning.
+        // Padding after the header makes a different header with the same meaning.
         bytes.extend(vec![0; if other { 8 } else { 0 }]);
         hand_in(&mut session, now, InMessage::Metadata(bytes.into())).unwrap();
         let stream = session.first_mut().incoming_mut().unwrap();
@@ -722,8 +722,8 @@ fn the_schema_of_the_last_stream_is_known() {
     assert_ne!(schemas[1], schemas[2]);
 }
 
-/// Rule E4: a stream that its consumer has left is over with the server's last word; a server that
-/// is silent is waited for as long as the consumer said.
+/// Rule E4: a stream that its consumer has left is over with the server's last word. The wait for a
+/// silent server is as long as the consumer said.
 #[test]
 fn a_stream_that_was_left_ends() {
     let at = |seconds| Timestamp::default().saturating_add(Duration::from_secs(seconds));
@@ -747,7 +747,7 @@ fn a_stream_that_was_left_ends() {
         (session.first().rest(), session.poll_timeout()),
         (Rest::More, None)
     );
-    // Nor does it go on for ever, in whatever messages.
+    // The number of messages of such a stream is limited too, whatever they are.
     let mut session = left();
     let unknown = || hand_in(&mut session, at(1), InMessage::Control(vec![99].into()));
     let mut handled = std::iter::repeat_with(unknown).take(2 << 20);
@@ -837,8 +837,8 @@ fn pending_is_said_once() {
     assert_eq!(sent(&mut session), ["PENDING"]);
 }
 
-/// A request that comes while the connection has a holder waits. The client has done with the
-/// stream before it.
+/// A request that comes while the host still has the stream before it waits. The client has
+/// finished with that stream.
 #[test]
 fn a_request_waits_for_the_holder() {
     let mut session = server_of(true);
@@ -856,8 +856,8 @@ fn a_request_waits_for_the_holder() {
     assert!(!session.first().has_waiting());
 }
 
-/// The first request has its time. After it a connection without a stream is looked at twice, and
-/// closed at the second look; what either side has of the other's memory keeps it.
+/// The first request has a time limit. Later, a connection without a stream is looked at twice, and
+/// closed at the second look, unless one side has memory of the other.
 #[test]
 fn a_quiet_connection_is_closed() {
     let after = |seconds| Timestamp::default().saturating_add(Duration::from_secs(seconds));
@@ -879,7 +879,7 @@ fn a_quiet_connection_is_closed() {
     assert_eq!(client().poll_timeout(), None);
 }
 
-/// A stream that the client has sent keeps the connection no longer than it comes.
+/// A stream that the client sends keeps the connection only until all of it has come.
 #[test]
 fn a_connection_is_quiet_again_after_a_put() {
     let after = |seconds| Timestamp::default().saturating_add(Duration::from_secs(seconds));

@@ -53,8 +53,8 @@ fn reading() -> TestSession {
     session
 }
 
-/// Rules M2 to M5: a metadata message is a prefix and a header, numbered from the schema's 0 on; the
-/// end is a prefix with the next number.
+/// Rules M2 to M5: a metadata message is a prefix and a header, numbered from the schema's 0 on;
+/// the end is a prefix with the next number.
 #[test]
 fn metadata_messages_are_numbered_headers() {
     let mut session = serving(&asks_to(Verb::Get));
@@ -77,7 +77,7 @@ fn metadata_messages_are_numbered_headers() {
     assert_eq!(sent, expected);
 }
 
-/// Rules M5, M6: the end that comes before an earlier message waits for it.
+/// Rules M5, M6: an end that comes before an earlier message waits for that message.
 #[test]
 fn an_end_waits_for_earlier_messages() {
     let mut session = reading();
@@ -144,7 +144,7 @@ fn bodies_are_tagged_by_number_and_kind() {
     assert_eq!(bodies.collect::<Vec<_>>(), expected);
 }
 
-/// Rule D6: a tag with other bits ends the stream, and so does one with the kind a bit too low.
+/// Rule D6: a tag with other bits ends the stream, and so does a tag whose kind is one bit too low.
 #[test]
 fn tags_with_foreign_bits_are_a_fault() {
     for tag in [1 << 40 | 1, 1 << 55 | 1] {
@@ -206,7 +206,7 @@ fn a_retired_connection_serves_its_arrays() {
     assert!(!session.nothing_came(None).unwrap());
 }
 
-/// Rules M1, E1: a baseline server gets the ticket alone, another the whole request.
+/// Rules M1, E1: a baseline server gets only the ticket, another server gets the whole request.
 #[test]
 fn the_request_is_the_first_message() {
     for extension in [false, true] {
@@ -341,8 +341,8 @@ fn descriptions_and_lists_are_streams() {
     }
 }
 
-/// Rule Q12: the host hears of a selection with its request. The client of another verb's gets a
-/// text, and the host hears nothing.
+/// Rule Q12: the host hears of a selection with its request. A client that sends a selection with
+/// another verb gets a text, and the host hears nothing.
 #[test]
 fn a_selection_comes_with_its_request() {
     let selecting = |verb| {

@@ -49,7 +49,7 @@ fn requested(session: &mut TestSession) -> Vec<u32> {
     events.collect()
 }
 
-/// A server that takes so many streams, and has read the first request.
+/// A server that takes this many streams, and has read the first request.
 fn server(limit: u32, is_ordered: bool) -> TestSession {
     let mut session = server_of(is_ordered);
     session.offer_streams(limit);
@@ -62,7 +62,7 @@ fn server(limit: u32, is_ordered: bool) -> TestSession {
     session
 }
 
-/// A client that has asked for a stream, and may have so many.
+/// A client that has asked for a stream, and may have this many streams.
 fn client_of_many(limit: u32) -> TestSession {
     let mut session = client();
     session.offer_streams(limit);
@@ -93,8 +93,8 @@ fn lend(session: &mut TestSession, number: u32) {
     sender.send_batch(header, len, body).unwrap();
 }
 
-/// Rule S1: a server says STREAMS once, before its host decides, to a client that asks for many; to
-/// others it says nothing.
+/// Rule S1: a server says STREAMS once, before its host decides, to a client that asks for many. It
+/// does not say STREAMS to other clients.
 #[test]
 fn the_server_says_how_many_streams_it_takes() {
     let session = server(5, true);
@@ -130,8 +130,8 @@ fn the_server_says_how_many_streams_it_takes() {
     }
 }
 
-/// Rule S1: a client opens streams once the server has said STREAMS, as many as it says, and no
-/// more than the client wants.
+/// Rule S1: a client opens streams once the server has said STREAMS, as many as the server says,
+/// but no more than the client wants.
 #[test]
 fn a_client_opens_as_many_streams_as_the_server_takes() {
     for (wanted, said, has) in [(10, 3, 3), (2, 3, 2)] {
@@ -144,7 +144,7 @@ fn a_client_opens_as_many_streams_as_the_server_takes() {
             assert_eq!(session.open().unwrap(), number);
         }
         assert_eq!(session.open().unwrap_err().status(), Status::Busy);
-        // Rule S4: a stream that is over leaves its place, and its number is not used again.
+        // Rule S4: a stream that is over makes room for another, and its number is not used again.
         session.release(1);
         assert!(events(&mut session).is_empty());
         assert_eq!(session.open().unwrap(), has);
@@ -155,7 +155,7 @@ fn a_client_opens_as_many_streams_as_the_server_takes() {
     assert_eq!(error.rule(), Some("S1"));
 }
 
-/// Rule S2: the numbers of requests ascend. Without STREAMS there is no number but 0.
+/// Rule S2: the numbers of requests ascend. Without STREAMS, 0 is the only number.
 #[test]
 fn numbers_of_requests_ascend() {
     let mut session = server(5, true);
@@ -219,7 +219,7 @@ fn more_streams_than_the_limit_are_busy() {
         };
         assert_eq!((*at, *status), (number, Status::Busy.code()));
     }
-    // Rule Q10: what the client still says of its table is dropped, up to its last word.
+    // Rule Q10: what the client still sends of its table is dropped, up to its last word.
     assert!(session.stream(2).is_none());
     let abort = Control::Abort {
         stream: 3,
@@ -240,8 +240,8 @@ fn more_streams_than_the_limit_are_busy() {
     assert_eq!(requested(&mut session), [5]);
 }
 
-/// Rules S3, Q3: a client that goes on with a table while the host decides is cut off. Another
-/// stream's host would wait if the connection were not read.
+/// Rules S3, Q3: a client that goes on with a table while the host decides is cut off. If the
+/// connection were not read instead, the hosts of other streams would wait.
 #[test]
 fn a_client_waits_for_the_answer() {
     let mut session = server(5, true);
@@ -260,8 +260,8 @@ fn a_client_waits_for_the_answer() {
     );
 }
 
-/// Rule S4: a client that goes on to ask the server to take tables, and ends none of those that were
-/// refused, is cut off.
+/// Rule S4: a client that goes on to ask the server to take tables, and ends none of those that
+/// were refused, is cut off.
 #[test]
 fn refused_tables_that_never_end_are_bounded() {
     let mut session = server(2, true);
@@ -278,7 +278,8 @@ fn refused_tables_that_never_end_are_bounded() {
     assert_eq!(error.status(), Status::Protocol);
 }
 
-/// Rules E1, S4: a stream that the server cannot serve leaves its place, although no host has it.
+/// Rules E1, S4: a stream that the server cannot serve makes room for another, although no host has
+/// it.
 #[test]
 fn a_stream_of_another_version_leaves_its_place() {
     let mut session = server(2, true);
@@ -299,8 +300,8 @@ fn a_stream_of_another_version_leaves_its_place() {
     assert_eq!(requested(&mut session), [4]);
 }
 
-/// Rules F2, S4: a stream whose memory the peer has does not count, and its memory comes back by
-/// its number.
+/// Rules F2, S4: an ended stream does not count while the peer still has its memory, and the memory
+/// comes back by the stream's number.
 #[test]
 fn memory_of_a_stream_outlives_the_stream() {
     let mut session = server(2, true);
@@ -325,7 +326,7 @@ fn memory_of_a_stream_outlives_the_stream() {
     assert!(session.stream(1).is_none());
 }
 
-/// Rule E3: regions belong to the connection, so the server hears of them behind the end of the
+/// Rule E3: regions belong to the connection, so the server hears of them even after the end of the
 /// only stream that has come in.
 #[test]
 fn regions_outlive_the_stream_that_named_them() {
@@ -374,8 +375,8 @@ fn the_end_of_the_connection_ends_each_stream() {
     }
 }
 
-/// Rule S7: of a stream that has ended, messages that may cross its end are ignored; all others are
-/// a fault, and so is a number that no stream has had.
+/// Rule S7: messages that may cross the end of their stream are ignored after it. All other
+/// messages of an ended stream are a fault, and so is a number that no stream has had.
 #[test]
 fn messages_of_no_stream_are_faults() {
     let ended = || {
@@ -452,15 +453,15 @@ fn a_cancel_may_overtake_its_request() {
     ask(&mut session, 2, Verb::Get).unwrap();
     let told = std::iter::from_fn(|| session.poll_event(Timestamp::default));
     let lost = told.filter(|(_, event)| *event == SessionEvent::Lost);
-    // The other one names another stream.
+    // The other CANCEL names another stream.
     assert_eq!(lost.map(|(number, _)| number).collect::<Vec<_>>(), [1]);
     let is_cancelled = |number: u32| session.stream(number).unwrap().ensure_streaming();
     assert_eq!(is_cancelled(1).unwrap_err().status(), Status::Cancelled);
     is_cancelled(2).unwrap();
 }
 
-/// Rules S3, S7: without order headers and control messages of a stream may come behind its end,
-/// and are dropped. Bodies may not, for which the end has waited.
+/// Rules S3, S7: without order headers and control messages of a stream may come after its end, and
+/// are dropped. Bodies may not, because the end has waited for them.
 #[test]
 fn late_messages_are_dropped_where_there_is_no_order() {
     let now = Timestamp::default();
@@ -499,8 +500,9 @@ fn late_messages_are_dropped_where_there_is_no_order() {
     }
 }
 
-/// Rule S2: requests leave in the order of their numbers, whatever their hosts do first, also those
-/// of streams that were left meanwhile. One that was never asked holds up no other.
+/// Rule S2: requests leave in the order of their numbers, whatever their hosts do first. This
+/// includes the requests of streams that were left meanwhile. A stream that is never asked for does
+/// not hold up the others.
 #[test]
 fn requests_leave_in_the_order_of_their_numbers() {
     let now = Timestamp::default();
@@ -558,8 +560,8 @@ fn nothing_is_served_after_goaway() {
     assert!(session.first().ensure_streaming().is_ok());
 }
 
-/// Rule S8: a client closes a connection on which its server serves no more streams once none is
-/// under way, whichever has ended first.
+/// Rule S8: if the server serves no more streams on a connection, the client closes it once no
+/// stream is under way, whichever stream has ended first.
 #[test]
 fn a_dismissed_client_reads_all_of_its_streams() {
     let mut session = client_of_many(3);
@@ -576,7 +578,8 @@ fn a_dismissed_client_reads_all_of_its_streams() {
     assert_eq!(error.status(), Status::Disconnected);
 }
 
-/// Rule E4: a stream that its consumer has left is waited for, and the others go on meanwhile.
+/// Rule E4: the connection waits for the rest of a stream that its consumer has left, and the other
+/// streams go on meanwhile.
 #[test]
 fn a_silent_stream_is_noticed_among_others() {
     let at = |seconds| Timestamp::default().saturating_add(Duration::from_secs(seconds));
