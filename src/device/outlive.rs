@@ -69,8 +69,9 @@ pub fn keep_until_end(peer: &Arc<OwnedFd>, value: Box<dyn Send>) {
     }));
 }
 
-/// The same for a value that the peer probably no longer uses, with a time limit. A process that
-/// lives on after the limit was not about to end, and closed the value before the connection.
+/// The same for a value that the peer probably no longer uses, but only for a limited time. A
+/// process that lives on after this time was not about to end, so it closed the value before the
+/// connection.
 pub fn keep_for_a_while(peer: &Arc<OwnedFd>, value: Box<dyn Send>) {
     keep(Box::new(UntilPeerEnds {
         peer: Arc::clone(peer),

@@ -52,7 +52,7 @@ struct RecycledBlocks {
 #[derive(Debug)]
 pub struct RecycledBlock {
     data: NonNull<u8>,
-    /// From [`LEAST_MAPPED_BYTES`] on, the block is a mapping; below, it is of the heap.
+    /// From [`LEAST_MAPPED_BYTES`] on, the block is a mapping; a smaller block is of the heap.
     len: usize,
 }
 

@@ -31,7 +31,8 @@ const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::FUTURE_WRITE);
 
-/// Pages are allocated in steps of this many bytes, so that a signal repeats one step only.
+/// Pages are allocated in steps of this many bytes, so that after a signal only one step is
+/// repeated.
 const ALLOCATE_STEP: u64 = 16 << 20;
 
 /// A mapping that is unmapped when dropped.
@@ -198,8 +199,8 @@ struct FileId {
     inode: u64,
 }
 
-/// Peers' regions that this process has mapped. The mapping of a file keeps its number from being
-/// given to another file.
+/// Peers' regions that this process has mapped. While a file is mapped, its number cannot be given
+/// to another file.
 static MAPPED: PerProcess<Mutex<HashMap<FileId, Weak<Mapping>>>> = PerProcess::new(Mutex::default);
 
 /// A region of a peer, mapped read-only. All connections of a process to one peer share a mapping.
@@ -273,7 +274,7 @@ pub(crate) fn examine(fd: &OwnedFd, len: u64, required: SealFlags, what: &str) -
         return Err(Error::protocol(text));
     }
     ensure_sealed(fd, required, what)?;
-    // Read after the check of the seals, which keep the size and the pages from changing.
+    // Read after the check of the seals, because only sealed files keep their size and pages.
     let stat = rustix::fs::fstat(fd).map_err(failed)?;
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     if size != len || size == 0 || size > MAX_REGION_BYTES {

@@ -110,7 +110,7 @@ impl FromStr for Target {
             "cuda" => Some("0"),
             _ => text.strip_prefix("cuda:"),
         };
-        // `parse` accepts "+1", which is no device number.
+        // `parse` accepts "+1", which is not a device number.
         let ordinal = number
             .filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
             .and_then(|number| number.parse().ok());

@@ -16,9 +16,10 @@ use crate::transport::{Connection, Listener, checked};
 /// Gets an accepted connection, on the I/O thread.
 pub type OnAccept = Box<dyn Fn(Box<dyn Connection>) -> Result<(), NotServed> + Send + Sync>;
 
-/// A connection that was accepted, and is not served.
+/// A connection that was accepted but is not served.
 pub struct NotServed {
-    /// For the log. It counts as one of the listener's, but for `Busy`.
+    /// For the log. Counts as a failure of the listener, except `Permission`, `Disconnected` and
+    /// `Busy`.
     pub error: Error,
     /// The connection, and the answer to its request.
     pub refused: Option<(Box<dyn Connection>, Error)>,
@@ -45,7 +46,7 @@ pub struct Acceptor {
 struct Accepting {
     /// `None` once closed.
     listener: Option<Box<dyn Listener>>,
-    /// `None` also while the listener is left alone.
+    /// `None` once closed, and while the listener is not watched for a [`PAUSE`].
     registration: Option<Registration>,
     has_timer: bool,
     refused: Vec<Refused>,
@@ -54,11 +55,11 @@ struct Accepting {
     lines: Lines,
 }
 
-/// How long a failing listener is left alone: epoll would go on reporting it. Refused connections
-/// are looked at as often.
+/// How long a failing listener is not watched, because epoll would report it again and again. Also
+/// the time between two looks at refused connections.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Refused connections that wait for their answer; the oldest are closed without a word, since
-/// strangers hold our descriptors by them.
+/// Most refused connections that wait for their answer. Beyond this number the oldest are closed
+/// without an answer, because each holds a file descriptor of this process.
 const MOST_REFUSED: usize = 8;
 
 impl Acceptor {
@@ -101,8 +102,8 @@ impl Acceptor {
         self.state.lock().not_accepted
     }
 
-    /// Has the I/O thread watch the listener. The lock keeps that thread from calling before the
-    /// registration is in its place.
+    /// Makes the I/O thread watch the listener. The lock keeps that thread from calling before the
+    /// registration is stored.
     fn watch(&self, state: &mut Accepting) -> Result<()> {
         if let Some(listener) = &state.listener
             && state.registration.is_none()
@@ -134,7 +135,8 @@ impl Acceptor {
         if !refused.answer(self.tags) {
             return;
         }
-        // A client sends its request soon. The connections that have been silent longest make room.
+        // A client sends its request soon. If there are too many, the oldest connections are
+        // closed.
         state.refused.retain_mut(|it| it.answer(self.tags));
         if state.refused.len() >= MOST_REFUSED {
             state.refused.remove(0);

@@ -154,8 +154,8 @@ fn silent() -> (Box<ToRefuse>, Peers) {
     (Box::new(give), peers)
 }
 
-/// `Listener::accept`: whatever a listener fails of and however long, the I/O thread does not spin,
-/// and goes on once the cause is gone.
+/// `Listener::accept`: whatever error a listener returns and however long, the I/O thread does not
+/// spin, and goes on once the cause is gone.
 #[test]
 fn a_listener_that_fails_is_left_alone_for_a_while() {
     for status in Status::ALL {
@@ -175,7 +175,7 @@ fn a_listener_that_fails_is_left_alone_for_a_while() {
     }
 }
 
-/// Peers that connect again and again have the listener's turns, and no more.
+/// Peers that connect again and again get the turns of the listener only.
 #[test]
 fn others_have_their_turn_however_many_peers_connect() {
     struct Other(AtomicBool);
@@ -195,7 +195,7 @@ fn others_have_their_turn_however_many_peers_connect() {
     subject.acceptor.close();
 }
 
-/// What a peer brings about in any number fills nobody's log.
+/// No number of failed connections of a peer fills the log.
 #[test]
 fn refusals_are_logged_in_a_bounded_number_of_lines() {
     let said = Lines::new();
@@ -207,7 +207,7 @@ fn refusals_are_logged_in_a_bounded_number_of_lines() {
     assert_eq!(logged, MOST_LINES as usize);
 }
 
-/// Peers that are refused and say nothing are few at a time, and closed after a while.
+/// Only a few refused peers that say nothing are kept at a time, and they are closed after a while.
 #[test]
 fn few_refused_peers_are_waited_for() {
     let (give, peers) = silent();

@@ -17,12 +17,12 @@ use crate::error::{Error, Result};
 #[derive(Debug, Default)]
 pub struct Bell {
     has_rung: AtomicBool,
-    /// Made for the first that sleeps on it.
+    /// Made when the first thread sleeps on the bell.
     clapper: OnceLock<Clapper>,
     task: Mutex<Option<Waker>>,
 }
 
-/// What becomes readable.
+/// What becomes readable when the bell rings.
 #[derive(Debug)]
 enum Clapper {
     Counter(Arc<OwnedFd>),
@@ -104,7 +104,8 @@ impl Bell {
         self.clapper(signal).map(Clapper::fd)
     }
 
-    /// The descriptor of a bell that was made with one, to be kept for longer than the bell.
+    /// The descriptor of a bell that was made with one, for callers that keep it longer than the
+    /// bell.
     pub fn counter(&self) -> Option<Arc<OwnedFd>> {
         match self.clapper.get()? {
             Clapper::Counter(fd) => Some(Arc::clone(fd)),
@@ -155,8 +156,8 @@ impl Bell {
         if let Some(clapper) = self.clapper.get() {
             clapper.set(false);
         }
-        // Last: a ring before this is seen by the look, and one behind it makes the descriptor
-        // readable. The look must not come before this store.
+        // The store comes first. A ring before the store is seen by the caller's look, and a ring
+        // after it makes the descriptor readable. The look must not come before this store.
         self.has_rung.store(false, Ordering::SeqCst);
     }
 
@@ -189,7 +190,7 @@ mod tests {
         poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
     }
 
-    /// A descriptor that is made behind the ring is readable, until the silence.
+    /// If a descriptor is made after the ring, it is readable until the silence.
     #[test]
     fn a_ring_is_not_missed() {
         for of_host in [false, true] {

@@ -1,4 +1,4 @@
-//! The thread on which a server releases what belongs to the host.
+//! The thread on which a server releases things that belong to the host.
 //!
 //! Releasing a producer's array, or dropping a provider, calls the host's code, which may block. An
 //! I/O thread must not do that. Such a thing is therefore wrapped in a [`Deferred`]: dropping the
@@ -17,7 +17,7 @@ use crate::arrow::{OwnedDeviceArray, view};
 use crate::error::{Error, Result};
 use crate::transport::MemoryOwner;
 
-/// Where things to be dropped go. Clones lead to the same place.
+/// The queue of things to be dropped. Clones share the queue.
 #[derive(Debug, Clone)]
 pub struct Callbacks {
     queue: Sender<MemoryOwner>,
@@ -29,7 +29,7 @@ pub struct Callbacks {
 enum Dropper {
     /// The callback thread.
     Thread,
-    /// The host itself, and no thread of ours may call it.
+    /// The host itself: no thread of the library may call the host.
     Host,
 }
 
@@ -57,7 +57,7 @@ impl Callbacks {
     pub fn catch_up(&self) {
         let (reached, reach) = mpsc::sync_channel::<()>(1);
         self.drop_later(MemoryOwner::One(Box::new(reached)));
-        // The other end is dropped, and nothing comes.
+        // The other end is dropped when the thread comes to it; nothing is ever sent.
         let _ = reach.recv();
     }
 
@@ -68,9 +68,9 @@ impl Callbacks {
             Dropper::Thread => keep_here(thing),
         };
         let Some(thing) = thing else { return };
-        // A closed queue gives the thing back. Then the host has freed its server of the pull form
-        // on its own thread, and things may be dropped here. A thread of ours, which kept the thing
-        // for a client that was cut off, must not call the host.
+        // A closed queue gives the thing back: the host has freed its server of the pull form, on
+        // its own thread, where things may be dropped. A thread of ours, which kept the thing for a
+        // client that was cut off, must not call the host.
         if let Err(unsent) = self.queue.send(thing)
             && self.dropper == Dropper::Host
             && is_ours()
@@ -85,7 +85,7 @@ impl Callbacks {
 }
 
 thread_local! {
-    /// What waits for the end of [`release_here`], while this thread is in one.
+    /// Things to drop at the end of [`release_here`], while this thread is in such a call.
     static HERE: RefCell<Option<Vec<MemoryOwner>>> = const { RefCell::new(None) };
 }
 
@@ -97,7 +97,7 @@ pub fn release_here<R>(step: impl FnOnce() -> R) -> R {
         return step();
     }
     HERE.set(Some(Vec::new()));
-    // Also behind a panic: the thread may go on.
+    // Runs after a panic too, because the thread may go on.
     let _end = Release;
     step()
 }
@@ -106,16 +106,16 @@ struct Release;
 
 impl Drop for Release {
     fn drop(&mut self) {
-        // Taken out first: a drop may bring things of its own.
+        // Taken out first: a drop may add more things.
         drop(HERE.take());
     }
 }
 
-/// Keeps `thing` until the end of [`release_here`]. Gives it back if this thread is not in a call
-/// of that.
+/// Keeps `thing` until the end of [`release_here`]. Gives `thing` back if this thread is not in
+/// such a call.
 fn keep_here(thing: MemoryOwner) -> Option<MemoryOwner> {
     let mut thing = Some(thing);
-    // The lookup fails on a thread that is ending, which is in no such call.
+    // The lookup fails on a thread that is ending, which is not in a call of [`release_here`].
     let _ = HERE.try_with(|here| {
         if let Some(kept) = here.borrow_mut().as_mut() {
             kept.extend(thing.take());
@@ -124,7 +124,7 @@ fn keep_here(thing: MemoryOwner) -> Option<MemoryOwner> {
     thing
 }
 
-/// Whether this thread is one of the library's, whose names all begin so.
+/// Whether this is a thread of the library: their names share a prefix.
 fn is_ours() -> bool {
     let thread = std::thread::current();
     thread.name().is_some_and(|name| name.starts_with("dipc-"))
@@ -182,7 +182,7 @@ impl<T: Send + 'static> Drop for Deferred<T> {
     }
 }
 
-/// The same array for another reader of this process, whose release gives the host's to
+/// The same array for another reader in this process. Its release gives the host's array to
 /// `callbacks`.
 pub fn lent_array(array: OwnedDeviceArray, callbacks: Callbacks) -> OwnedDeviceArray {
     let holder = Arc::new(Deferred::new(array, callbacks));
@@ -191,7 +191,7 @@ pub fn lent_array(array: OwnedDeviceArray, callbacks: Callbacks) -> OwnedDeviceA
     unsafe { view(holder.raw(), Arc::clone(&holder)) }
 }
 
-/// Keeps memory of the host's alive. As [`Deferred`], without memory of its own on the heap.
+/// Keeps memory of the host's alive, as [`Deferred`] does, without an allocation of its own.
 pub struct HostOwner {
     /// `None` only while being dropped.
     owner: Option<MemoryOwner>,
@@ -200,7 +200,7 @@ pub struct HostOwner {
 }
 
 impl HostOwner {
-    /// Wraps what is to be dropped where `callbacks` lead.
+    /// Wraps `owner`, which `callbacks` will drop.
     pub fn new(owner: MemoryOwner, callbacks: Callbacks) -> Self {
         Self {
             owner: Some(owner),
@@ -208,7 +208,7 @@ impl HostOwner {
         }
     }
 
-    /// A share of what is wrapped already.
+    /// One more share of a value that is deferred already.
     pub fn share<T: Send + Sync + 'static>(deferred: &Arc<Deferred<T>>) -> Self {
         Self {
             owner: Some(MemoryOwner::Shared(Arc::clone(deferred) as _)),
@@ -268,8 +268,8 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// Promise of [`release_here`]: one within another releases nothing before the outer one is
-    /// done, and takes nothing from it; and a panic ends it.
+    /// Promise of [`release_here`]: a nested call releases nothing before the outer call is done,
+    /// and takes nothing from the outer call; a panic ends a call.
     #[test]
     fn one_step_within_another_is_a_part_of_it() {
         let (callbacks, thread) = Callbacks::start().unwrap();

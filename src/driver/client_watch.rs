@@ -10,17 +10,17 @@ use crate::cancel::Cancel;
 use crate::driver::host_fd::HostFd;
 use crate::error::{Error, Result};
 
-/// Hears that a stream has lost its client.
+/// Learns that a stream has lost its client.
 #[derive(Default)]
 pub struct ClientWatch {
     loss: Mutex<Loss>,
-    /// Cancelled with the stream; made when it is asked for.
+    /// A token that is cancelled when the client is lost; made when it is first asked for.
     token: OnceCell<(Cancel, HostFd)>,
 }
 
 /// Whether the client is there.
 enum Loss {
-    /// It is, and these calls wait for its loss.
+    /// The client is there, and these calls wait for its loss.
     Ahead(SmallVec<[Box<dyn FnOnce() + Send>; 1]>),
     /// It has gone or has cancelled.
     Lost,
@@ -37,7 +37,8 @@ impl ClientWatch {
     pub fn lost(&self) {
         let before = {
             let mut loss = self.loss.lock();
-            // Under the lock, under which a token that is made later looks first.
+            // Under the same lock, a token that is made later looks first whether the client is
+            // lost.
             if let Some((token, _)) = self.token.get() {
                 token.cancel();
             }

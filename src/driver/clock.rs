@@ -28,7 +28,7 @@ pub fn until(deadline: Timestamp) -> Duration {
     Duration::from_nanos(deadline.as_nanos().saturating_sub(now().as_nanos()))
 }
 
-/// The point that is `time` of the system's clock.
+/// The [`Timestamp`] of the system's `time`.
 pub fn at(time: Instant) -> Timestamp {
     after(time.saturating_duration_since(read()))
 }

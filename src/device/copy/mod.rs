@@ -13,7 +13,7 @@ use std::time::Instant;
 use choice::{Choice, CopyMethod};
 
 /// Only bodies of at least this many bytes are timed and streamed. For a smaller body the two reads
-/// of the clock would take long beside the copy.
+/// of the clock would take long, compared with the copy.
 const STREAM_BYTES: u64 = 32 << 10;
 
 /// One choice for each power of two of the body size, from [`STREAM_BYTES`] on; the last choice is

@@ -82,7 +82,7 @@ impl ArrayMemory {
 
 impl Drop for ArrayMemory {
     fn drop(&mut self) {
-        // Others use the memory next. After an error the device does no more work.
+        // The memory gets other users next. After an error the device does no more work.
         let _: Result<()> = match std::mem::replace(&mut self.work, ArrayWork::Done) {
             ArrayWork::Enqueuing => self.stream.synchronize(),
             ArrayWork::Until(event) if self.reads_others => event.event().synchronize(),

@@ -42,7 +42,7 @@ pub struct Device {
     lost: AtomicBool,
     /// True if memory of the device can be exported as file descriptors.
     exports_fds: bool,
-    /// The driver compiles them at their first use.
+    /// The driver compiles the kernels at their first use.
     pub(super) kernels: OnceCell<Kernels>,
     pub(super) kept: Mutex<RecycledMemory>,
 }

@@ -173,7 +173,7 @@ pub struct Fetched {
     stream: Arc<Stream>,
     event: Event,
     pinned: PinnedMemory,
-    /// Held, because kernels write to it.
+    /// Held because kernels write to it.
     _sums: Option<DeviceMemory>,
     len: usize,
     /// True if no work is under way.

@@ -41,8 +41,8 @@ enum ImportKind {
     Fd(CUmemGenericAllocationHandle),
 }
 
-/// Memory that is open once in a process: a context, since after a reset a device has another one,
-/// and a legacy handle.
+/// The key of memory that a process may open only once: the id of a context, because a device has
+/// another context after a reset, and a legacy handle.
 type ImportKey = (u64, [u8; HANDLE_BYTES]);
 
 /// The open memory of this process.

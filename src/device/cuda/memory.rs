@@ -296,7 +296,7 @@ impl DeviceMemory {
         let handle = self.block.as_ref().and_then(|block| block.handle);
         let handle = handle
             .ok_or_else(|| Error::unsupported("this memory of the GPU was not made to be lent"))?;
-        // Before the descriptor exists, since it may be duplicated at once.
+        // Set before the descriptor exists, because the descriptor may be duplicated at once.
         self.exported.store(true, Ordering::Release);
         let _current = self.device.enter()?;
         // SAFETY: the block owns the handle, which is live.
@@ -315,7 +315,7 @@ impl Drop for DeviceMemory {
         }
         if !block.is_exportable() {
             let mut plain = PLAIN.lock();
-            // After a reset other memory may have the address.
+            // After a reset, other memory may have this address.
             if (plain.get(&block.address)).is_some_and(|known| Arc::ptr_eq(known, &self.exported)) {
                 plain.remove(&block.address);
             }
@@ -353,7 +353,7 @@ pub(super) unsafe fn export_fd(
 }
 
 impl Device {
-    /// Makes memory, at the second try after the recycled memory was freed.
+    /// Makes memory. If that fails, frees the recycled memory and tries once more.
     pub(super) fn make<B>(self: &Arc<Self>, make: impl Fn() -> Result<B, Failure>) -> Result<B> {
         let _current = self.enter()?;
         match make() {

@@ -6,7 +6,7 @@
 //! wait for it.
 //!
 //! Files. `context` and the files of streams, events and memory import each other: a `Device` keeps
-//! loaded kernels and freed memory for later use, and each of these holds its `Device`.
+//! loaded kernels, and freed memory for later use, and each of these holds its `Device`.
 //!
 //! Threads. Each function may run on any thread: it makes the context current ([`Device::enter`])
 //! and restores the previous context. In a child of `fork` the functions fail.

@@ -25,7 +25,7 @@ pub struct Pointer {
     pub kind: DeviceKind,
     /// The device of the memory, or the device that it was allocated for.
     pub ordinal: i32,
-    /// First byte of the allocation; for virtual memory management, of the reserved address range.
+    /// First byte of the allocation. For virtual memory management: of the reserved address range.
     pub base: u64,
     /// Length of the allocation or range in bytes.
     pub size: usize,
@@ -35,9 +35,9 @@ pub struct Pointer {
     pub posix_fd: bool,
     /// The pool of the allocation (`CUmemoryPool`), or 0.
     pub pool: u64,
-    /// True if it was allocated in another context than the device's primary context. Copies reach
-    /// it then, kernels of this crate do not. Memory of pools and of virtual memory management has
-    /// no context.
+    /// True if it was allocated in another context than the device's primary context. Then copies
+    /// reach it, but kernels of this crate do not. Memory of pools and of virtual memory management
+    /// has no context.
     pub foreign_context: bool,
 }
 

@@ -23,7 +23,7 @@ use crate::fork::Generation;
 pub use watch::collect;
 pub use whole::ensure_whole;
 
-/// Accounts for a file; dropped when no process has the file.
+/// Counts a file against a budget; dropped when no process has the file.
 pub type FileCharge = Box<dyn Any + Send + Sync>;
 
 /// A file in memory that this process made.
@@ -39,18 +39,18 @@ struct MemfdState {
     given: GivenTo,
 }
 
-/// The other processes that may have the file.
+/// Who besides this process may have the file.
 #[derive(Default)]
 enum GivenTo {
     #[default]
     Nobody,
-    /// The kernel reports the end of the file by the watch of this number.
+    /// The kernel reports the end of the file by the watch with this number.
     Watched(i32),
-    /// No watch: the processes that got the file.
+    /// There is no watch. These are the processes that got the file.
     Processes(Vec<Process>),
 }
 
-/// A process and the descriptor of its end.
+/// A process and a descriptor that reports its end.
 #[derive(Debug, Clone)]
 pub struct Process {
     /// The process number as this process sees it, or 0 if unknown.
@@ -134,7 +134,7 @@ impl Memfd {
             && let Some(process) = process
         {
             processes.retain(|process| !process.has_ended());
-            // A process keeps its number until it ends.
+            // A process keeps its number until it ends, so an equal number means the same process.
             let known = |known: &Process| process.pid != 0 && known.pid == process.pid;
             if !processes.iter().any(known) {
                 processes.push(process.clone());
@@ -157,7 +157,7 @@ impl Drop for Memfd {
         };
         match state.given {
             GivenTo::Nobody => {}
-            // Before the descriptor closes, because it may be the last.
+            // Kept before the descriptor closes, because it may be the last one.
             GivenTo::Watched(number) => watch::keep(number, charge),
             GivenTo::Processes(processes) => {
                 let charge = Arc::new(charge);

@@ -1,4 +1,4 @@
-//! The times of streams that share a connection, which the I/O thread keeps.
+//! The deadlines of streams that share a connection, which the I/O thread watches.
 
 use std::collections::BTreeSet;
 
@@ -16,10 +16,10 @@ pub(super) struct Alarms {
 }
 
 impl Alarms {
-    /// Asks for a look at the stream at `at`, or before.
+    /// Asks for a look at the stream at `at` or earlier.
     fn set(&mut self, number: u32, at: Timestamp) {
         match self.by_number.insert(number, at) {
-            // The look finds that it comes too early.
+            // The earlier look finds that the time has not come, and sets the next one.
             Some(before) if before <= at => {
                 self.by_number.insert(number, before);
             }
@@ -53,7 +53,7 @@ impl Alarms {
 }
 
 impl End {
-    /// The I/O thread keeps the time of a stream, whose consumer waits.
+    /// From now on the I/O thread watches the deadline of a stream whose consumer waits.
     pub fn keep_time(&mut self, number: u32) {
         let stream = self.session.stream(number);
         let incoming = stream.and_then(EndStream::incoming);
@@ -66,7 +66,7 @@ impl End {
     pub(super) fn look_when_due(&mut self, now: Timestamp) {
         while let Some(number) = self.alarms.take_due(now) {
             if !self.awaits_schema(number) {
-                // The consumer may be busy elsewhere. It finds out by itself what the time means.
+                // The consumer may be busy elsewhere. It finds out by itself what has come due.
                 self.stirred.late.push(number);
                 continue;
             }
@@ -80,7 +80,7 @@ impl End {
     }
 
     /// Whether a consumer waits for the server's answer to a get. Then only the schema and the last
-    /// word are news for it.
+    /// word of the server are news for the consumer.
     pub(super) fn awaits_schema(&self, number: u32) -> bool {
         self.session.stream(number).is_some_and(|stream| {
             let awaits = |incoming: &IncomingStream<PackedBody>| {

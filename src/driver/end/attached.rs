@@ -1,4 +1,4 @@
-//! What the turns of a connection have of its streams.
+//! What the turns of a connection keep for each of its streams.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 use super::Outbound;
 use crate::driver::client_watch::ClientWatch;
 
-/// What the turns of a connection have of one stream.
+/// What the turns of a connection keep for one stream.
 #[derive(Default)]
 pub(super) struct Attached {
     /// The stream, if the turns send it.
     pub(super) outbound: Option<Box<dyn Outbound>>,
-    /// The number of the stream is among those that are sent on next.
+    /// The stream is in the queue of streams to send on.
     is_ready: bool,
     /// Told when the client of the stream has gone.
     pub(super) watch: Option<Arc<ClientWatch>>,
 }
 
-/// The same of each stream, by number.
+/// All of these, by the number of the stream.
 #[derive(Default)]
 pub(super) struct AttachedStreams {
     first: Attached,
@@ -41,7 +41,7 @@ impl AttachedStreams {
         }
     }
 
-    /// That of the stream, which is made if there is none.
+    /// The entry of the stream, made if there is none.
     pub(super) fn make(&mut self, number: u32) -> &mut Attached {
         match number {
             0 => &mut self.first,
@@ -49,7 +49,7 @@ impl AttachedStreams {
         }
     }
 
-    /// Forgets what there is of a stream.
+    /// Removes the entry of a stream.
     pub(super) fn remove(&mut self, number: u32) -> Option<Attached> {
         match number {
             0 => Some(std::mem::take(&mut self.first)),
@@ -57,7 +57,7 @@ impl AttachedStreams {
         }
     }
 
-    /// The turns are to send on this stream, if they send it.
+    /// Queues the stream for sending, if the turns send this stream.
     pub(super) fn make_ready(&mut self, number: u32) {
         if let Some(attached) = self.get_mut(number)
             && attached.outbound.is_some()
@@ -85,7 +85,7 @@ impl AttachedStreams {
         }
     }
 
-    /// Takes out what there is of all streams.
+    /// Takes out the entries of all streams.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Attached> + use<> {
         let all = std::mem::take(self);
         std::iter::once(all.first).chain(all.others.into_values())

@@ -1,4 +1,4 @@
-//! The end of a connection at a stop: at once, or so that the peer loses nothing of what was said.
+//! The end of a connection at a stop: at once, or such that the peer loses nothing that was sent.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::proto::SenderState;
 const BASELINE_WAIT: Duration = Duration::from_millis(250);
 
 impl EndLink {
-    /// Ends the connection. A peer that is in a stream, and can be told, learns why.
+    /// Ends the connection. A peer that is in a stream, and that can be told, learns the reason.
     pub fn cut(&self, error: &Error) {
         self.interfere(|served, effects| served.cut(error, effects));
     }
@@ -40,7 +40,7 @@ impl End {
         if self.is_over() {
             return;
         }
-        // What is queued is written now, or never.
+        // What is queued is written now, because there may be no later turn.
         self.writes = Writes::AtOnce;
         if self.session.is_extension() {
             for number in self.session.serving() {
@@ -48,7 +48,8 @@ impl End {
             }
         }
         self.pump(effects);
-        // The I/O thread may turn it no more, and a stream that was left keeps the connection.
+        // The I/O thread may not turn the connection again, and a stream that its consumer left
+        // would keep the connection alive.
         self.fail(error.clone(), effects);
     }
 
@@ -62,7 +63,7 @@ impl End {
             }
         }
         self.send_failure(number, error.status().code(), error.text(), effects);
-        // A host that waits for the client's table waits no more.
+        // Wakes a host that waits for the client's table.
         if let Ok(stream) = self.stream_mut(number)
             && let Some(incoming) = stream.incoming_mut()
         {

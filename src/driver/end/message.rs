@@ -25,9 +25,9 @@ pub enum Gathered {
 pub type LentHold = (MemoryOwner, Option<HostOwner>);
 
 impl End {
-    /// Takes a message of the stream `number` that came at `now`, and does what it tells of the
-    /// peer's memory. A descriptor that came with another message is closed. On an error the caller
-    /// [closes](Self::close) the connection.
+    /// Takes a message of the stream `number` that came at `now`, and carries out what it says
+    /// about the peer's memory. Closes a descriptor that came with a message that takes none. On an
+    /// error the caller [closes](Self::close) the connection.
     #[inline]
     pub(super) fn handle(
         &mut self,
@@ -63,7 +63,7 @@ impl End {
         let is_control = matches!(message, InMessage::Control(_));
         let handled = self.session.handle(now, number, message)?;
         if is_control && self.session.is_many() && self.awaits_schema(number) {
-            // PENDING ends one time and begins another.
+            // PENDING ends one deadline and begins another.
             self.keep_time(number);
         }
         match handled {
@@ -93,7 +93,7 @@ impl End {
         }
     }
 
-    /// Does something for the bodies of the stream `number` that come on this connection.
+    /// Runs `step` for the bodies of the stream `number` that come on this connection.
     pub(super) fn work_for_bodies(
         &mut self,
         number: u32,

@@ -58,13 +58,13 @@ pub type EndSession = Session<Gathered, LentHold, PackedBody>;
 /// What an end knows of one stream.
 pub type EndStream = SessionStream<Gathered, LentHold, PackedBody>;
 
-/// The server that accepted a connection. Calls come without locks held.
+/// The server that accepted a connection. It is called without locks held.
 pub trait Host: Send + Sync {
-    /// Answers the request that the peer of `turner`'s connection has sent, on the I/O thread,
-    /// which turns the connection again behind this call.
+    /// Answers the request that the peer of `turner`'s connection has sent. Called on the I/O
+    /// thread, which turns the connection again after this call.
     fn requested(&self, turner: Turner<End>, request: ArrivedRequest);
 
-    /// The connection is over, and everything it held is on its way back.
+    /// The connection is over, and everything that it held is being given back.
     fn closed(&self, link: &Arc<EndLink>);
 }
 
@@ -79,18 +79,18 @@ pub struct ServedLimits {
     pub quiet: QuietTimes,
 }
 
-/// What of a connection needs no lock.
+/// The parts of a connection that need no lock.
 pub struct Context {
     /// Number of the connection at its server; 0 at a client.
     pub id: u64,
     pool: Option<Arc<RegionPool>>,
     /// `None` at a client.
     host: Option<Weak<dyn Host>>,
-    /// What goes back to the peer.
+    /// What is to be given back to the peer.
     pub returns: Arc<ReturnQueue>,
-    /// Of the stream that came last.
+    /// The schema of the stream that came last.
     pub schema: KnownSchema,
-    /// Of a client, which counts its connections; dropped with the connection.
+    /// At a client: the connection's place among those that the client counts. Dropped with it.
     _place: Option<Box<dyn Send + Sync>>,
 }
 
@@ -107,24 +107,25 @@ pub struct End {
     /// What this end knows of the protocol.
     pub session: EndSession,
     pool: Option<Arc<RegionPool>>,
-    /// Where more bytes than this wait to be written, nothing new is produced.
+    /// While more bytes than this wait to be written, nothing new is produced.
     most_queued: u64,
-    /// Descriptors of regions whose REGION message has not left the state machine.
+    /// Descriptors of regions whose REGION message the state machine has not given out yet.
     announced: HashMap<u16, Arc<OwnedFd>>,
     attached: AttachedStreams,
-    /// Requests among many, and when their clients are told that the answer takes longer.
+    /// Unanswered requests of a connection with many streams, and when to tell each client that the
+    /// answer takes longer.
     unanswered: VecDeque<(Timestamp, u32)>,
     alarms: Alarms,
-    /// Streams for which something has come.
+    /// Streams for which something has arrived.
     stirred: Stirred,
-    /// So many bytes have waited to be written that streams waited for room.
+    /// So many bytes waited to be written that streams had to wait for room.
     was_crowded: bool,
     unread: Unread,
-    /// More messages are about to follow those that are queued, and share their system call.
+    /// More messages are about to follow the queued ones, so one system call can write all of them.
     writes: Writes,
     /// The last write found no room for everything.
     is_full: bool,
-    /// When to look for idle regions next.
+    /// When to look next for idle regions.
     retire_at: Option<Timestamp>,
     /// When to ask next whether the peer's machine still answers.
     probe_at: Option<Timestamp>,
@@ -132,23 +133,24 @@ pub struct End {
     kept: Kept,
 }
 
-/// Messages that wait to be read, and of which no event tells.
+/// Messages that wait to be read and that no event announces.
 #[derive(Debug, Default)]
 struct Unread {
     /// The last read ended before the transport was empty: messages may be left.
     is_left: bool,
-    /// The transport polls for some: see [`Connection::wake`].
+    /// The transport polls for messages: see [`Connection::wake`].
     is_polled: bool,
 }
 
-/// Why a connection is kept that neither a consumer nor the pool holds, at a client.
+/// Why a client's connection is kept that neither a consumer nor the pool holds.
 enum Kept {
     Nothing,
-    /// A stream that its consumer has left: what is done behind its end.
+    /// A stream that its consumer has left, and what to do after its end.
     Leftover(Afterwards),
-    /// The same, of which this connection carries the bodies, and the other one the stream.
+    /// The same for a second connection, which carries only the bodies; the link is the connection
+    /// of the stream.
     LeftoverBodies(Afterwards, Arc<EndLink>),
-    /// Lent memory, or a server that owes its last word.
+    /// Lent memory, or a server that has not sent its last word yet.
     Retired(Arc<EndLink>),
 }
 
@@ -159,21 +161,21 @@ pub struct EndEffects {
     is_asked: bool,
     /// Requests wait in the session for these streams, of a connection with many.
     asked: Vec<u32>,
-    /// Memory that was out when the connection ended.
+    /// Memory that was lent when the connection ended.
     given_up: Option<Box<dyn Send>>,
     /// Streams that have lost their client.
     lost: SmallVec<[Arc<ClientWatch>; 1]>,
     /// Streams that are over; dropping them frees their places.
     sent: SmallVec<[Box<dyn Outbound>; 1]>,
-    /// Why the connection is over, which it is since this turn.
+    /// Why the connection is over, if this turn ended it.
     closed: Option<Error>,
     /// When to do the upkeep of the connection.
     upkeep_at: Option<Timestamp>,
     /// Regions that a thread of ours is about to unmap.
     unmapping: Vec<u16>,
-    /// The connection has nothing to outlive its client for.
+    /// A connection that no longer has a reason to outlive its client.
     unkept: Option<Arc<EndLink>>,
-    /// What is done behind the end of a stream that its consumer has left.
+    /// What to do after the end of a stream that its consumer has left.
     over: Option<Afterwards>,
     /// Bodies have come for a stream that this other connection carries.
     bodies_for: Option<Arc<EndLink>>,
@@ -213,7 +215,7 @@ impl EndLink {
         let link = Self::new(end, context, identity, io);
         link.ready();
         match link.inspect(|served| served.session.closed().cloned()) {
-            // The peer may have gone meanwhile, which is no failure here.
+            // The peer may have gone meanwhile, which is not a failure here.
             Some(error) if error.status() == Status::OutOfResources => Err(error),
             _ => Ok(link),
         }

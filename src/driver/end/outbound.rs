@@ -1,4 +1,4 @@
-//! Streams that the turns of a connection bring further, whoever turns it.
+//! Streams that the turns of a connection send, whoever turns it.
 
 use super::{End, EndEffects};
 use crate::error::Error;
@@ -19,7 +19,7 @@ pub trait Outbound: Send {
     /// Sends what can be sent now.
     fn advance(&mut self, end: &mut End, effects: &mut EndEffects) -> Progress;
 
-    /// Messages sent behind the schema; `None` before the stream was accepted.
+    /// How many messages were sent after the schema; `None` before the stream was accepted.
     fn sent(&self) -> Option<usize>;
 
     /// The stream ends early.

@@ -1,11 +1,12 @@
-//! A connection's part in a stream that a client sends: the request, and the server's answers.
+//! A connection's work for a stream that a client sends: the request, and the server's answers.
 
 use super::{End, EndEffects, EndLink, OutSender, Writes};
 use crate::error::Result;
 use crate::proto::Request;
 
 impl End {
-    /// Asks the server to take the stream of the request. Leaves with the schema, which follows.
+    /// Asks the server to take the stream of the request. The request leaves together with the
+    /// schema, which follows.
     ///
     /// # Errors
     ///
@@ -49,13 +50,14 @@ impl End {
 }
 
 impl EndLink {
-    /// Has the client ask on another connection from now on, unless this one carries many streams.
+    /// Makes the client ask on another connection from now on, unless this one carries many
+    /// streams.
     pub fn serve_no_more(&self) {
         self.interfere(|end, effects| {
             if end.session.is_many() {
                 return;
             }
-            // It fails only where the connection is over.
+            // It fails only if the connection is over.
             let _ = end.session.go_away();
             end.pump(effects);
         });

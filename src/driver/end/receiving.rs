@@ -1,4 +1,4 @@
-//! A connection's part in a stream that comes in: messages, the peer's memory, and returns.
+//! A connection's work for a stream that comes in: messages, the peer's memory, and returns.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{IncomingStream, Return, Timestamp, Transmit};
 use crate::transport::{Incoming, Outgoing, PeerRegions, Unmapped};
 
-/// GPUs that bodies of a stream come to.
+/// The GPUs of a stream's bodies.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StreamGpus<'a> {
     /// Where packed bodies go: see [`PeerRegions::receive_on`].
@@ -39,7 +39,8 @@ impl End {
         table.is_some_and(|table| table.misses_gpus())
     }
 
-    /// A stream comes in. `early_bytes`: bodies of so many bytes may come before their headers.
+    /// Begins to receive a stream. `early_bytes`: how many bytes of bodies may come before their
+    /// headers.
     pub fn begin_receiving(
         &mut self,
         number: u32,
@@ -59,7 +60,7 @@ impl End {
         self.flush_output(effects);
     }
 
-    /// The bodies come in of a stream that another connection carries.
+    /// Begins to receive the bodies of a stream that another connection carries.
     pub fn begin_bodies(&mut self, gpus: StreamGpus<'_>, most_bytes: u64) {
         self.expect_bodies(0, gpus, 0);
         self.session.first_mut().begin_bodies(most_bytes);
@@ -78,7 +79,7 @@ impl End {
         }
     }
 
-    /// Everything of a stream has come, or nothing more comes.
+    /// Ends the reception of a stream: everything has come, or nothing more will come.
     pub fn end_receiving(&mut self, number: u32) {
         self.connection.forget_bodies(number);
         if !self.session.is_many() {
@@ -89,10 +90,10 @@ impl End {
         }
     }
 
-    /// No stream comes after the last one: the connection serves the arrays that point into its
-    /// memory.
+    /// Called after the last stream: from now on the connection only serves the arrays that point
+    /// into its memory.
     pub fn retire(&mut self, link: &Arc<EndLink>, effects: &mut EndEffects) {
-        // Streams that share the connection go on.
+        // Other streams of the connection go on.
         if !self.session.is_many() {
             self.session.first_mut().retire();
         }
@@ -100,8 +101,8 @@ impl End {
         self.let_go(effects);
     }
 
-    /// Ends a connection that no client has any more, unless the server still has memory of it, or
-    /// owes an answer.
+    /// Ends a connection that no client has any more, unless the server still has memory of this
+    /// connection's or owes an answer.
     pub(super) fn let_go(&mut self, effects: &mut EndEffects) {
         if matches!(self.kept, Kept::Retired(_)) && !self.session.is_needed() {
             self.let_go_retired(effects);
@@ -135,14 +136,15 @@ impl End {
         }
     }
 
-    /// The same, of which this connection carries the bodies, and `stream` the rest.
+    /// The same for a connection that carries only the bodies of a stream; `stream` carries the
+    /// rest.
     pub fn leave_bodies(&mut self, stream: Arc<EndLink>, over: Afterwards) -> bool {
         self.session.first_mut().discard_bodies();
         self.keep(Kept::LeftoverBodies(over, stream))
     }
 
     fn keep(&mut self, kept: Kept) -> bool {
-        // A body that nobody wants is not announced either: it is thrown away.
+        // A body that nobody wants need not be announced: it is thrown away.
         self.connection.forget_bodies(0);
         self.wake();
         if self.session.closed().is_none() {
@@ -151,7 +153,7 @@ impl End {
         self.session.closed().is_some()
     }
 
-    /// Nothing of such a stream comes any more.
+    /// Ends such a stream: nothing of it comes any more.
     pub(super) fn end_leftover(&mut self, effects: &mut EndEffects) {
         match std::mem::replace(&mut self.kept, Kept::Nothing) {
             Kept::Leftover(over) | Kept::LeftoverBodies(over, _) => effects.over = Some(over),
@@ -178,7 +180,7 @@ impl End {
         self.session.closed().is_none() && self.connection.traffic().queued > 0
     }
 
-    /// Sends messages, and with them the returns that wait, in one system call.
+    /// Sends messages, and the returns that wait, in one system call.
     pub fn flush_with(
         &mut self,
         messages: impl IntoIterator<Item = Outgoing>,
@@ -208,14 +210,14 @@ impl End {
     /// connection.
     pub fn receive(&mut self, cause: Cause) -> Result<Option<(u32, Incoming)>> {
         self.session.ensure_open()?;
-        // A message stays in its place on the way up: to move it would take as long as to read it.
+        // The message is not moved on its way up, because a move would take as long as the read.
         let mut received = self.connection.receive();
         if matches!(received, Ok(None)) {
             if cause == Cause::Ready && self.readiness().peer_has_died() {
                 return Err(self.peer_has_ended());
             }
-            // The caller first gets all messages, also those that came after the read above, and
-            // then a failure to write.
+            // The caller first gets all messages, including those that came after the read above,
+            // and only then the failure of a write.
             if self.reads_on()
                 && let Err(error) = self.connection.flush()
             {
@@ -225,7 +227,7 @@ impl End {
         }
         match &mut received {
             Ok(Some((_, message))) => telling::received(&*self.connection, message),
-            // A killed process's sockets end a moment before the process does.
+            // The sockets of a killed process close a moment before the process ends.
             Err(error)
                 if self.reads_on()
                     && error.status() == Status::Disconnected
@@ -242,8 +244,8 @@ impl End {
         peer_has_ended(&self.connection.identity().peer, self.session.is_server())
     }
 
-    /// A failure to write ends nothing: the peer may be gone, and its last messages are not read
-    /// yet. The reader finds the end behind them.
+    /// A failed write does not end the connection yet: the peer may be gone, and its last messages
+    /// are still unread. After them, reading finds the end.
     pub(super) fn reads_on(&self) -> bool {
         !self.session.is_server()
     }
@@ -253,14 +255,14 @@ impl End {
         self.read_while(cause, |_| true, effects)
     }
 
-    /// The same, as long as `goes_on` says.
+    /// The same, while `goes_on` returns true.
     pub fn read_while(
         &mut self,
         mut cause: Cause,
         goes_on: impl Fn(&EndSession) -> bool,
         effects: &mut EndEffects,
     ) -> usize {
-        // The clock is read once for all messages, and not where there is none.
+        // The clock is read once for all messages, and not at all if there are none.
         let (mut read, mut bytes, mut now) = (0, 0, None);
         let mut is_left = true;
         while self.session.closed().is_none() && goes_on(&self.session) {
@@ -268,7 +270,8 @@ impl End {
                 break;
             }
             if self.is_flooded() {
-                // Until the peer reads its answers; its death is still noticed.
+                // Reading stops until the peer reads its answers. The death of the peer is still
+                // noticed.
                 if self.readiness().peer_has_died() {
                     self.close(self.peer_has_ended(), effects);
                 }
@@ -287,8 +290,8 @@ impl End {
                 }
             }
             read += 1;
-            // Messages that came may be all that the event told of. Another event tells of a
-            // process that has ended.
+            // The event may have announced only these messages. Another event announces that the
+            // process has ended.
             cause = Cause::Woken;
             // A request, a return or a credit may be followed by the next at once.
             if self.session.has_output() {
@@ -307,7 +310,7 @@ impl End {
         read
     }
 
-    /// Tells the peer which rule it broke, where the session has a word for that.
+    /// Tells the peer which rule it broke, if the session has a message for that.
     fn say_fault(&mut self) {
         while let Some((number, transmit)) = self.session.poll_transmit() {
             if matches!(transmit, Transmit::Disconnect { .. })
@@ -316,7 +319,7 @@ impl End {
                 break;
             }
         }
-        // Where that fails nobody hears of it.
+        // If that fails, the peer cannot be told.
         let _ = self.connection.flush();
     }
 
@@ -328,7 +331,7 @@ impl End {
         effects: &mut EndEffects,
     ) -> Result<Option<u64>> {
         if self.is_full() {
-            // The last messages of a client are of no use without the client.
+            // The last messages of a client are useless without the client.
             return match self.session.is_server() && self.readiness().has_hung_up() {
                 true => Err(Error::disconnected("the client has closed the connection")),
                 false => Ok(None),
@@ -360,7 +363,7 @@ impl End {
         }
     }
 
-    /// Gives back bodies that nobody will see.
+    /// Gives back bodies that no consumer will see.
     pub(super) fn give_back(&mut self, bodies: Vec<Return>, effects: &mut EndEffects) {
         let (is_due, at) = self.returns.push(bodies.into_iter());
         effects.schedule(at);
@@ -423,7 +426,7 @@ pub fn hand_on_bodies(bodies: &EndLink, stream: &EndLink) {
     });
 }
 
-/// Why a connection is over whose peer's process has ended.
+/// The error of a connection whose peer's process has ended.
 pub fn peer_has_ended(peer: &str, is_client: bool) -> Error {
     let name = if is_client { "peer" } else { "server" };
     Error::disconnected(format!("the {name}'s process ({peer}) has ended"))

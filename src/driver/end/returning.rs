@@ -8,7 +8,7 @@ use crate::driver::clock;
 use crate::proto::Return;
 
 impl EndLink {
-    /// Tells the peer of regions, which it may then free, once a thread of ours has unmapped them.
+    /// Tells the peer, once a thread of ours has unmapped these regions, that it may free them.
     pub fn forget_when_unmapped(self: &Arc<Self>, ids: Vec<u16>) {
         for id in ids {
             let weak = Arc::downgrade(self);
@@ -20,14 +20,14 @@ impl EndLink {
         }
     }
 
-    /// Has the I/O thread tell the peer that a region is not mapped any more.
+    /// Makes the I/O thread tell the peer that a region is not mapped any more.
     fn forget(&self, id: u16) {
         self.context.returns.forget(id);
         self.schedule(clock::now());
     }
 
-    /// Gives bodies back to the server: many at once, few when the time of rule F5 is over. Safe
-    /// from any thread; does nothing in a forked child.
+    /// Gives bodies back to the server: at once if there are many, otherwise when the time of rule
+    /// F5 is over. Safe from any thread; does nothing in a forked child.
     pub fn free(&self, bodies: impl IntoIterator<Item = Return>) {
         let mut bodies = bodies.into_iter().peekable();
         if bodies.peek().is_none() || !self.generation().is_same_process() {

@@ -1,4 +1,4 @@
-//! A stream's part in a connection: room, messages, and the end.
+//! A connection's work for a stream that goes out: room, messages, and the end.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use crate::transport::Traffic;
 /// Nothing new is produced while more bytes than this wait to be written: a baseline peer gives no
 /// credit (rule E5). The bytes lie in the producer's memory.
 pub(super) const QUEUE_HIGH_WATER_BYTES: u64 = 64 << 20;
-/// The same for memory that was made to be sent, as headers and lists are.
+/// The same limit for memory that was made to be sent, such as headers and lists.
 pub(super) const HELD_HIGH_WATER_BYTES: u64 = 512 << 10;
 
-/// The same where streams share a connection: what one has queued holds up all others.
+/// The same limit if streams share the connection: the queued bytes of one stream delay all others.
 const SHARED_HIGH_WATER_BYTES: u64 = 1 << 20;
 /// See [`End::quantum`].
 const QUANTUM: u64 = 64 << 10;
 
-/// So many queued bytes are written although more are about to follow: the peer works on them
-/// meanwhile.
+/// With this many queued bytes, a write is worth while even if more are about to follow: the peer
+/// then works at the same time.
 const ENOUGH_BYTES: u64 = 32 << 10;
 
 /// When queued messages are written.
@@ -32,14 +32,15 @@ const ENOUGH_BYTES: u64 = 32 << 10;
 pub enum Writes {
     /// With the step that queues them.
     AtOnce,
-    /// With those that follow soon.
+    /// Together with messages that follow soon.
     Later,
-    /// With the next turn of the I/O thread, which is near, and with what others queue until then.
+    /// With the next turn of the I/O thread, which comes soon, together with what others queue
+    /// until then.
     InTurn,
 }
 
-/// Room for messages of a stream, as it was after a step of the stream. Only the stream uses room,
-/// so that there is no less of it later.
+/// Room for the messages of a stream after its last step. Only the stream itself uses up room, so
+/// the real room is never smaller.
 #[derive(Debug, Clone, Default)]
 pub struct SendRoom {
     /// Why the stream cannot go on.
@@ -47,7 +48,7 @@ pub struct SendRoom {
     is_crowded: bool,
     /// What the client's credit has left; `None` for a baseline peer.
     window: Option<WindowRoom>,
-    /// Record batches that the consumer has taken, as its credit or its next request says.
+    /// Record batches that the consumer has taken, according to its credit or its next request.
     pub taken: u64,
 }
 
@@ -97,7 +98,7 @@ impl End {
             true => Traffic::default(),
             false => self.connection.traffic(),
         };
-        // Received bytes are progress only where the client sends a table.
+        // Received bytes count as progress only if the client sends a table.
         let received = had.map_or(0, |_| traffic.received);
         Some((batches, lent, traffic.queued, received))
     }
@@ -118,8 +119,8 @@ impl End {
         }
     }
 
-    /// Runs `step` on the sender of a stream and queues its messages. Announces regions before the
-    /// messages that may lend from them. Fails if the stream is over.
+    /// Runs `step` on the sender of a stream and queues its messages. The announcements of regions
+    /// come before the messages that may lend from them. Fails if the stream is over.
     pub fn queue<R>(
         &mut self,
         number: u32,
@@ -152,7 +153,8 @@ impl End {
         self.session.ensure_open().map(|()| result)
     }
 
-    /// Begins the stream that was asked for. Written with the messages that follow.
+    /// Begins the stream that was asked for. Its first message is written with the messages that
+    /// follow.
     pub fn begin(
         &mut self,
         number: u32,
@@ -161,7 +163,7 @@ impl End {
         effects: &mut EndEffects,
     ) -> Result<()> {
         let begin = |sender: &mut OutSender| {
-            // A client has asked already.
+            // If this end asks for the stream, the request has begun it already.
             if !sender.is_asking() {
                 sender.accept(info)?;
             }
@@ -171,7 +173,7 @@ impl End {
     }
 
     /// Writes the queue, now or with the messages that follow soon. A socket that was full is left
-    /// alone until its descriptor tells of room.
+    /// alone until its descriptor announces room.
     pub fn write_later(&mut self, writes: Writes, effects: &mut EndEffects) {
         if self.writes != Writes::InTurn {
             self.writes = writes;
@@ -193,23 +195,23 @@ impl End {
             return;
         }
         match self.connection.flush() {
-            // Other descriptors do not tell of room.
+            // Only the descriptor of a socket announces room.
             Ok(all) => self.is_full = !all && self.readiness().socket,
             Err(_) if self.reads_on() => {}
             Err(error) => self.close(error, effects),
         }
-        // The holder may wait for something else than room.
+        // The holder may be waiting for something other than room.
         if self.reads_on() && self.is_writing() {
             effects.schedule(Some(clock::after(RETRY)));
         }
     }
 
-    /// Refuses the request with an error, and with what the error advises.
+    /// Refuses the request with an error and with the error's advice.
     pub fn send_refusal(&mut self, number: u32, error: &Error, effects: &mut EndEffects) {
         if let Some(advice) = error.advice()
             && let Ok(stream) = self.stream_mut(number)
         {
-            // It fails only where no request waits, or where so much advice does not fit.
+            // It fails only if no request waits, or if the advice is too long.
             let headers = Headers::of_advice(advice);
             let _ = stream.add_answer_headers(&headers);
         }
@@ -222,8 +224,8 @@ impl End {
         let _ = self.send(number, Writes::AtOnce, fail, effects);
     }
 
-    /// Sends a stream from now on, in the turns of the connection. On a connection that is over, the
-    /// stream ends.
+    /// Gives a stream to the turns of the connection, which send it from now on. If the connection
+    /// is over, the stream ends.
     pub fn send_in_turns(
         &mut self,
         number: u32,
@@ -250,14 +252,14 @@ impl End {
         }
     }
 
-    /// Stops telling `watch` about the client of its stream.
+    /// Stops informing `watch` about the client of its stream.
     pub fn forget_watch(&mut self, number: u32, watch: &Arc<ClientWatch>) {
         if let Some(attached) = self.attached.get_mut(number) {
             attached.watch.take_if(|set| Arc::ptr_eq(set, watch));
         }
     }
 
-    /// How many bytes of bodies a stream sends before another one has its turn (rule S5).
+    /// How many bytes of bodies a stream may send before the next stream may send (rule S5).
     pub fn quantum(&self) -> u64 {
         match self.session.is_many() {
             true => QUANTUM,
@@ -265,7 +267,7 @@ impl End {
         }
     }
 
-    /// Whether so much waits to be written that nothing new is to be produced.
+    /// Whether so many bytes wait to be written that nothing new should be produced.
     pub fn is_crowded(&self) -> bool {
         let traffic = self.connection.traffic();
         let most = match self.session.is_many() {

@@ -46,8 +46,8 @@ impl StreamLink {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: the headers are too long, or no stream is asked for or runs. Why the
-    /// stream is over.
+    /// `InvalidArgument`: the headers are too long, or no stream is asked for or runs. If the
+    /// stream is over: the error that ended it.
     pub fn add_answer_headers(&self, headers: &Headers) -> Result<()> {
         self.interfere(|end, _| end.stream_mut(self.number)?.add_answer_headers(headers))
     }
@@ -57,7 +57,7 @@ impl StreamLink {
         self.inspect(|end| end.stream(self.number)?.ensure_streaming())
     }
 
-    /// Has `watch` told once the client of the stream that begins now has gone or has cancelled.
+    /// Informs `watch` once the client of the stream that begins now has gone or has cancelled.
     pub fn set_watch(&self, watch: &Arc<ClientWatch>) {
         let set = self.interfere(|end, _| {
             end.stream(self.number)?.ensure_streaming()?;
@@ -84,7 +84,8 @@ impl StreamLink {
         self.answer(mark, |sender| sender.grant(info, grant))
     }
 
-    /// Tells the client that the first `batches` of its stream are safe.
+    /// Tells the client that the first `batches` record batches of its stream are safe, as the host
+    /// says.
     ///
     /// # Errors
     ///
@@ -93,7 +94,7 @@ impl StreamLink {
         self.answer(mark, |sender| sender.say_result(batches, bytes))
     }
 
-    /// Tells the client that the host has taken its stream, `batches` of them.
+    /// Tells the client that the host has taken its stream of `batches` record batches.
     ///
     /// # Errors
     ///
@@ -111,15 +112,15 @@ impl StreamLink {
     pub fn fail_taking(&self, mark: u64, status: i32, text: &str) {
         self.interfere(|end, effects| {
             let stream = end.stream_mut(self.number);
-            // The next request may have come already.
+            // The client's next request may have come already.
             if stream.is_ok_and(|stream| stream.sender().mark() == Some(mark)) {
                 end.send_failure(self.number, status, text, effects);
             }
         });
     }
 
-    /// Ends a stream whose client has let it wait for too long, and with it a connection that carries
-    /// no other.
+    /// Ends a stream whose client kept it waiting for too long. Also ends the connection if it
+    /// carries no other stream.
     pub fn cut_stream(&self, error: &Error) {
         self.interfere(|end, effects| match end.session.is_many() {
             true => end.cut_stream(self.number, error, effects),

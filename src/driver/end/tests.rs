@@ -180,16 +180,16 @@ fn a_baseline_peer_has_time_for_its_end() {
     io.shut_down();
 }
 
-/// Rule E5: a baseline peer gives no credit, and is bounded by sends that are not complete. There
-/// is room again once these are written, in whatever turn of the connection.
+/// Rule E5: a baseline peer gives no credit, so the bytes that are queued and not written bound it.
+/// There is room again once these are written, in any turn of the connection.
 #[test]
 fn what_is_queued_is_bounded() {
     ensure_bounded(QUEUE_HIGH_WATER_BYTES, u64::MAX, false);
     ensure_bounded(1 << 20, 1 << 20, false);
 }
 
-/// Of bytes that were made to be sent fewer wait: nobody makes lists that go out of the caches
-/// before they are written.
+/// Fewer bytes may wait if they were made to be sent: lists must not leave the caches before they
+/// are written.
 #[test]
 fn less_is_made_ahead_than_may_be_queued() {
     ensure_bounded(HELD_HIGH_WATER_BYTES, u64::MAX, true);
@@ -220,9 +220,9 @@ fn ensure_bounded(most: u64, most_queued: u64, holds: bool) {
     io.shut_down();
 }
 
-/// Promise of `Writes::Later`: what waits for more is written when that does not come, by the I/O
-/// thread, whether the holder stays in the host's code or has given the connection back; and at
-/// once where much waits.
+/// Promise of `Writes::Later`: if no more messages follow, the I/O thread writes what waits,
+/// whether the holder stays in the host's code or has given the connection back. If much waits, it
+/// is written at once.
 #[test]
 fn what_waits_for_more_is_written_without_it() {
     let io = IoThread::start("test", Duration::ZERO).unwrap();
@@ -280,8 +280,8 @@ fn a_request_waits_for_the_holder() {
     io.shut_down();
 }
 
-/// Promise of `Again::Now`: messages that the bounds of the last turn have left are read, although
-/// no descriptor tells of them, whether the holder sleeps or gives the connection back.
+/// Promise of `Again::Now`: messages that the bounds of the last turn have left are read although
+/// no descriptor announces them, whether the holder sleeps or gives the connection back.
 #[test]
 fn messages_past_the_bounds_are_read() {
     let io = IoThread::start("test", Duration::ZERO).unwrap();

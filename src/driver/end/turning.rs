@@ -27,7 +27,7 @@ impl Turn for End {
     }
 
     fn turn_as_deputy(&mut self, cause: Cause, effects: &mut EndEffects) -> Wants {
-        // The answer takes its time.
+        // The answer takes some time.
         self.session.first_mut().say_pending();
         self.turn_without_request(cause, effects)
     }
@@ -97,7 +97,7 @@ impl Turn for End {
     fn leave(&mut self, number: u32, effects: &mut EndEffects) {
         let is_sent_on = |attached: &Attached| attached.outbound.is_some();
         if self.attached.get(number).is_some_and(is_sent_on) {
-            // It is released behind its end.
+            // The stream is released after its end.
             return;
         }
         self.release(number);
@@ -118,7 +118,7 @@ impl Turn for End {
             let peer = &self.connection.identity().peer;
             tracing::debug!("the connection to {peer} ends: nothing needs it");
         }
-        // Not cut: the transport closes the regions that it mapped first.
+        // Not cut: the transport first closes the regions that it mapped.
     }
 
     fn settle(link: &Arc<EndLink>, effects: EndEffects) {
@@ -153,7 +153,7 @@ impl Turn for End {
         if let Some(over) = over {
             over();
         }
-        // For most batches there is nothing else.
+        // For most batches there is nothing else to do.
         if !is_asked && asked.is_empty() && closed.is_none() {
             return;
         }
@@ -161,7 +161,8 @@ impl Turn for End {
             tracing::debug!("connection {} ({}): {error}", link.context.id, link.peer());
         }
         let host = link.context.host();
-        // The thread of the last stream may have the connection: then it finds the request.
+        // Another thread may still have the connection for its last stream. Then that thread finds
+        // the request.
         if is_asked
             && let Some(mut turner) = link.acquire()
             && let Some(request) = turner.step(End::take_request)
@@ -186,7 +187,7 @@ impl Turn for End {
 }
 
 impl End {
-    /// A turn in which no request begins: this holder serves a stream.
+    /// A turn that begins no request, because this holder serves a stream.
     pub fn turn_without_request(&mut self, cause: Cause, effects: &mut EndEffects) -> Wants {
         let wants = self.turn_on(cause, effects);
         effects.is_asked = false;
@@ -202,7 +203,7 @@ impl End {
         if cause != Cause::Look {
             self.write_on(effects);
         }
-        // A stream that begins is answered before anything else is read.
+        // If a stream begins, its answer comes before anything else is read.
         if !self.begins() {
             self.read(cause, effects);
         }
@@ -227,19 +228,20 @@ impl End {
         waiting.map(|request| *request)
     }
 
-    /// The holder gives the connection back before it has begun the stream of `request`.
+    /// Puts back a request, because the holder gives the connection back before it begins the
+    /// stream.
     pub fn put_back(&mut self, request: ArrivedRequest) {
         self.session.first_mut().put_back(Box::new(request));
     }
 
-    /// Messages of a stream that the turns send, while there is one.
+    /// How many messages were sent of a stream that the turns send; `None` without such a stream.
     pub fn sent_in_turns(&self) -> Option<usize> {
         let outbound = self.attached.get(0)?.outbound.as_ref()?;
         Some(outbound.sent().unwrap_or(0))
     }
 
-    /// Queues all messages of the state machine, does its events, and writes the queue in one
-    /// system call.
+    /// Queues all messages of the state machine, carries out its events, and writes the queue in
+    /// one system call.
     pub(super) fn pump(&mut self, effects: &mut EndEffects) {
         self.pump_unwritten(effects);
         self.write_later(self.writes, effects);
@@ -248,7 +250,7 @@ impl End {
     /// [`pump`](Self::pump) without a write. Returns whether there was a message.
     pub(super) fn pump_unwritten(&mut self, effects: &mut EndEffects) -> bool {
         let mut has_output = false;
-        // For most batches there is nothing.
+        // For most batches there is nothing to do.
         while !self.is_over() && self.session.has_output() {
             if let Some((number, transmit)) = self.session.poll_transmit() {
                 has_output = true;
@@ -263,7 +265,7 @@ impl End {
         has_output
     }
 
-    /// Sends the output of the session, and with it the returns that wait.
+    /// Sends the output of the session together with the returns that wait.
     pub fn flush_output(&mut self, effects: &mut EndEffects) {
         match self.pump_unwritten(effects) {
             true => self.flush_with(None, effects),
@@ -271,7 +273,7 @@ impl End {
         }
     }
 
-    /// The connection is over. Rule F4: memory that the peer may have mapped is given up first.
+    /// Ends the connection. Rule F4: memory that the peer may have mapped is given up first.
     pub fn close(&mut self, error: Error, effects: &mut EndEffects) {
         if self.is_over() {
             return;
@@ -298,7 +300,7 @@ impl End {
     /// room.
     fn send_outbound(&mut self, effects: &mut EndEffects) -> bool {
         if !self.session.is_many() {
-            // Its credit may have come at any time.
+            // Credit for it may have come at any time.
             self.attached.make_ready(0);
         }
         let mut soon = false;
@@ -316,7 +318,7 @@ impl End {
                 self.release(number);
                 continue;
             }
-            // To write may have closed the connection.
+            // The write may have closed the connection.
             self.keep_outbound(number, outbound, effects);
             if progress == Progress::Soon {
                 self.attached.make_ready(number);
@@ -326,20 +328,20 @@ impl End {
         soon || self.attached.ready() > 0
     }
 
-    /// Whether one of many streams has left something for the next turn: a table to be sent, or
-    /// messages that are to leave with those that follow, whichever stream these are of.
+    /// Whether a connection of many streams has left something for the next turn: a table to be
+    /// sent, or messages of any stream that are to leave together with later ones.
     fn has_work_of_many(&self) -> bool {
         let is_unwritten = self.writes != Writes::AtOnce && self.connection.traffic().queued > 0;
         let is_unsent = self.attached.ready() > 0 && !self.is_crowded();
         self.session.is_many() && (is_unwritten || is_unsent)
     }
 
-    /// Whether messages may be left that no event announces, and this end may read them now.
+    /// Whether there may be messages that no event announces and that this end may read now.
     fn reads_soon(&self) -> bool {
         self.unread.is_left && !self.is_full() && !self.is_flooded()
     }
 
-    /// Whether a stream is to be sent of which nothing has been sent.
+    /// Whether there is a stream to be sent that has sent nothing yet.
     fn begins(&self) -> bool {
         let is_new = |outbound: &dyn Outbound| outbound.sent().is_none();
         let first = self.attached.get(0).and_then(|it| it.outbound.as_deref());
@@ -361,7 +363,7 @@ impl End {
             write: is_flooded || (queued && self.writes == Writes::AtOnce),
             again: match soon {
                 true => Again::Now,
-                // If the descriptor cannot tell when there is room, the time tells.
+                // If the descriptor does not announce room, the turn is repeated after a while.
                 false if is_flooded && !self.readiness().socket => Again::At(clock::after(RETRY)),
                 false => Again::OnEvent,
             },
@@ -375,7 +377,7 @@ impl End {
         }
         let traffic = self.connection.traffic();
         match self.session.is_many() {
-            // Streams stop earlier.
+            // Streams reach their own limit earlier.
             true => traffic.held > ANSWERS_HIGH_WATER_BYTES,
             false => {
                 traffic.queued > ANSWERS_HIGH_WATER_BYTES
@@ -384,13 +386,13 @@ impl End {
         }
     }
 
-    /// Whether so much waits for the consumer of the one stream that nothing more is read. Rule S3:
-    /// a connection with many streams is always read.
+    /// Whether so much waits for the consumer of the only stream that nothing more is read. Rule
+    /// S3: a connection with many streams is always read.
     pub(super) fn is_full(&self) -> bool {
         !self.session.is_many() && self.session.first().is_full()
     }
 
-    /// The host needs the stream no more.
+    /// Releases a stream: the host needs it no more.
     pub(super) fn release(&mut self, number: u32) {
         if number > 0 {
             self.attached.remove(number);
@@ -406,7 +408,7 @@ impl End {
                     self.probe(effects);
                 }
                 let request = &asked.request;
-                // Rule S6: the memory that is lent is the connection's.
+                // Rule S6: the lent memory belongs to the connection, not to the stream.
                 if let Some(pool) = self
                     .pool
                     .as_ref()
@@ -433,8 +435,8 @@ impl End {
                     .extend(attached.and_then(|it| it.watch.clone()));
             }
             SessionEvent::Freed(hold) => {
-                // Under the lock: memory that is back must not count as lent if the connection
-                // ends.
+                // Dropped under the lock: memory that is back must not count as lent if the
+                // connection ends now.
                 drop(hold);
                 if let Some(pool) = &self.pool {
                     (self.retire_at).get_or_insert_with(|| clock::after(pool.idle_time()));
@@ -466,7 +468,7 @@ impl End {
                          {silent:?}{more}"
                     );
                 });
-                // Rule S7: on a connection with many streams it keeps its place.
+                // Rule S7: on a connection with many streams, the stream keeps its place.
                 if !self.session.is_many() {
                     self.end_leftover(effects);
                 }

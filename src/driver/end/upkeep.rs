@@ -1,5 +1,5 @@
-//! What a connection looks after from time to time: regions that nobody uses, and whether the
-//! peer's machine still answers.
+//! What a connection checks from time to time: regions that nobody uses, and whether the peer's
+//! machine still answers.
 
 use super::{End, EndEffects};
 use crate::driver::clock;
@@ -26,7 +26,7 @@ impl End {
         }
     }
 
-    /// Asks whether the peer's machine still answers, and when to ask again.
+    /// Checks whether the peer's machine still answers, and sets the time of the next check.
     pub(super) fn probe(&mut self, effects: &mut EndEffects) {
         let identity = self.connection.identity();
         let Some(machine) = &identity.readiness.peer_machine else {
@@ -38,7 +38,7 @@ impl End {
         }
     }
 
-    /// Asks when it is time to, as long as something is to be sent.
+    /// Does that check when it is due, while something waits to be sent.
     pub(super) fn probe_when_due(&mut self, now: Timestamp, effects: &mut EndEffects) {
         let is_due = self.probe_at.take_if(|at| *at <= now).is_some();
         let is_used = match self.session.is_many() {
@@ -50,7 +50,7 @@ impl End {
         }
     }
 
-    /// Ends a connection over which nothing is asked for, when it is time to look.
+    /// When it is time to look, ends a connection on which no request has come for too long.
     pub(super) fn end_quiet_when_due(&mut self, now: Timestamp, effects: &mut EndEffects) {
         let is_unused = self.connection.traffic().queued == 0 && !self.returns.is_holding();
         if let Err(error) = self.session.handle_timeout(now, is_unused) {
@@ -58,8 +58,8 @@ impl End {
         }
     }
 
-    /// Tells clients whose answers take their time that their requests were read. Of a connection
-    /// with one stream the deputy tells.
+    /// Tells clients whose answers take long that their requests were read. On a connection with
+    /// one stream, the turns in place of a holder do that.
     pub(super) fn say_pending_when_due(&mut self, now: Timestamp) {
         while let Some((_, number)) = self.unanswered.pop_front_if(|(at, _)| *at <= now) {
             if let Ok(stream) = self.stream_mut(number) {

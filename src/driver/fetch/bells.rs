@@ -16,26 +16,26 @@ impl Fetch {
         self.bell = Some(bell);
     }
 
-    /// Wakes the consumer, as the connections do; of an exchange.
+    /// In an exchange: the bell, which wakes the consumer as the connections do.
     pub(super) fn bell(&self) -> Option<Arc<dyn Watched>> {
         let bell = self.bell.as_ref().filter(|_| !self.is_guest())?;
         bell.counter().map(|counter| counter as _)
     }
 
-    /// This bell, which rings already, wakes the consumer.
+    /// Wakes the consumer by this bell, which already rings.
     pub fn is_rung_by(&mut self, bell: &Arc<Bell>) {
         self.bell = Some(Arc::clone(bell));
     }
 
-    /// The bell rings for others from now on.
+    /// Forgets the bell, which rings for others from now on.
     pub(super) fn forget_bell(&mut self) {
         if self.bell.take().is_some() {
             self.connections.metadata.set_bell(None);
         }
     }
 
-    /// Makes new messages wake a task, instead of a descriptor. `None` if the stream has its
-    /// connection alone: then the connection's descriptor tells.
+    /// Makes new messages wake a task instead of a descriptor. `None` if the stream has its
+    /// connection to itself: then the connection's descriptor announces messages.
     pub(super) fn wake(&mut self, waker: &Waker) -> Option<&Arc<Bell>> {
         if !self.is_guest() {
             return None;
@@ -53,7 +53,7 @@ impl Fetch {
         self.connections.metadata.is_guest()
     }
 
-    /// A guest is told by `poller` of what comes.
+    /// Makes `poller` announce what comes for a guest.
     pub(super) fn ring_by(&mut self, poller: &Poller) {
         if self.is_guest() {
             self.share(Arc::new(poller.bell()));

@@ -1,4 +1,4 @@
-//! What a stream's messages become: arrays, where they are wanted.
+//! How a stream's messages become arrays in the place where they are wanted.
 
 use crate::arrow::decode::{DecodedBatch, Decoder, ReceivedBody};
 use crate::cancel::Cancel;
@@ -12,13 +12,13 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{Header, HeaderKind};
 use crate::transport::{Resolved, ResolvedGpu};
 
-/// What a dictionary that waits for the place of its arrays takes besides its bytes.
+/// The memory, besides its bytes, of a dictionary that came before the place of arrays was known.
 const EARLY_BYTES: u64 = 1 << 10;
 
 impl Fetch {
-    /// Where arrays of this stream are to be, now that the server has said where it has them.
-    /// Arrow's streams ask for one place for all arrays, also where some bodies, small ones for
-    /// example, come as bytes.
+    /// Where arrays of this stream will be, now that the server has said where its arrays are.
+    /// Arrow's streams ask for one place for all arrays, even if some bodies, such as small ones,
+    /// come as bytes.
     pub(super) fn settle_target(&self) -> Target {
         if self.target != Target::AsSent {
             return self.target;
@@ -27,14 +27,14 @@ impl Fetch {
         let Some(info) = info.filter(|info| info.device_type == DeviceKind::CUDA.0) else {
             return Target::Host;
         };
-        // The server's number may be another GPU's here, and there may be none.
+        // The server's number may stand for another GPU here, or for none.
         let said = Target::of(DeviceKind::CUDA, info.device_id).ok();
         let mut here = said.into_iter().chain([Target::Cuda(0)]);
         here.find(|target| target.ensure_available().is_ok())
             .unwrap_or(Target::Host)
     }
 
-    /// Turns a message into an array; a dictionary gives none.
+    /// Turns a message into an array. Returns `None` for a dictionary.
     pub(super) fn decode(
         &mut self,
         taken: Taken,
@@ -65,7 +65,7 @@ impl Fetch {
             return Ok(None);
         }
         let batch = decoder.batch(&header, &body)?;
-        // Rows without columns take no memory, so that a peer may send any number.
+        // Rows without columns take no memory, so a peer may send any number of them.
         self.stats.rows = self.stats.rows.saturating_add(batch.rows);
         self.stats.batches += 1;
         self.stats.bytes_copied += batch.copied;
@@ -74,7 +74,7 @@ impl Fetch {
         Ok(Some(batch))
     }
 
-    /// Settles where the arrays of this stream stay, by the first body that shows it: a body on
+    /// Decides where the arrays of this stream stay, by the first body that shows it: a body on
     /// `gpu`, or the body of a batch that came as bytes.
     fn follow_to(&mut self, gpu: Option<i32>, early: EarlyMessages) -> Result<()> {
         if let (Some(header), Some(ordinal)) = (self.schema(), gpu)
@@ -91,7 +91,7 @@ impl Fetch {
         Ok(())
     }
 
-    /// The body of a message, and the GPU that it lies on, if it does.
+    /// The body of a message, and the GPU on which it lies, if it lies on one.
     fn find_body(
         &mut self,
         header: &Header,
@@ -148,8 +148,8 @@ impl Fetch {
         }
     }
 
-    /// Why lent memory cannot be read. The driver forgets the memory of a process a moment before
-    /// the system says that the process has ended.
+    /// Explains why lent memory cannot be read. The driver forgets the memory of a process a moment
+    /// before the system reports the end of that process.
     fn explain(&self, error: Error) -> Error {
         let bodies = self.bodies();
         let has_ended =
@@ -161,8 +161,9 @@ impl Fetch {
         }
     }
 
-    /// Waits for the server's work on a body that lies on a GPU. Not on a stream: if the server
-    /// dies, the event may never happen, and all work behind it would wait.
+    /// Waits for the server's work on a body that lies on a GPU. The wait is not put on a stream:
+    /// if the server dies, the event may never happen, and all later work of that stream would
+    /// wait.
     fn wait_until_ready(&self, ready: &Event, cancel: Option<&Cancel>) -> Result<()> {
         while !ready.is_ready()? {
             if let Some(cancel) = cancel {

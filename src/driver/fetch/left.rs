@@ -15,16 +15,16 @@ use crate::proto::{IncomingStream, Rest};
 /// How long to wait for a server that has no reason to be silent (rule R5).
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What becomes of connections once nothing of a stream is under way on them.
+/// What to do with the connections once nothing of a stream is under way on them.
 pub type Home = Box<dyn FnOnce(Connections) + Send>;
 
-/// Hands the connections of a stream over to the I/O thread, until the stream is over. The stream
-/// keeps them alive, also without a client.
+/// Hands the connections of a stream to the I/O thread until the stream is over. The stream keeps
+/// them alive even if the client is gone.
 pub(super) fn leave(mut connections: Connections, home: Home) {
     let links = connections.map(|it| Arc::clone(it.link()));
     let stream = Arc::clone(&links.metadata);
     let ending = Arc::new(Mutex::new(Some((links, home))));
-    // Each connection may be the first to be over.
+    // Each connection may be the first one that is over.
     let over = || -> Afterwards {
         let ending = Arc::clone(&ending);
         Box::new(move || {
@@ -39,14 +39,14 @@ pub(super) fn leave(mut connections: Connections, home: Home) {
     if let Some(data) = &mut connections.data {
         is_cut |= data.step(|end, _| end.leave_bodies(stream, over()));
     }
-    // A connection that was cut meanwhile is not turned any more, but keeps the stream: end it
-    // here.
+    // A connection that was cut meanwhile is not turned again, but it keeps the stream alive: end
+    // the stream here.
     if is_cut {
         over()();
     }
 }
 
-/// Gives the connections back where they can be used again. No lock of a connection is held.
+/// Gives back the connections that can be used again. No lock of a connection is held.
 fn end(links: &Sides<Arc<EndLink>>, home: Home) {
     if rest(links, 0) != Rest::Nothing {
         close(links);
@@ -76,9 +76,9 @@ pub(super) fn rest(links: &Sides<Arc<EndLink>>, number: u32) -> Rest {
     }
 }
 
-/// Leaves a stream that shares its connection with others: the I/O thread reads what is still to
-/// come of it. `is_whole`: unless more is to come, the consumer has everything. A peer that broke a
-/// rule loses the connection.
+/// Leaves a stream that shares its connection with others: the I/O thread reads the rest of the
+/// stream. `is_whole`: the consumer has taken all that has come; if more is to come, the stream is
+/// cancelled. If the peer broke a rule, the connection ends.
 pub(super) fn leave_one(mut token: Turner<End>, is_whole: bool) {
     let number = token.number();
     token.step(|end, effects| {

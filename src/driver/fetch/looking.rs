@@ -1,4 +1,4 @@
-//! What a consumer does with its connections: it reads them, and takes messages of the stream. The
+//! How a consumer uses its connections: it reads them, and takes messages of the stream. The
 //! session of the first connection has the stream.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl Fetch {
         self.link().inspect(inspect).unwrap_or_default()
     }
 
-    /// Changes the state of the stream, and sends what follows.
+    /// Changes the state of the stream, and sends the messages that result.
     pub(super) fn change<R: Default>(
         &mut self,
         change: impl FnOnce(&mut IncomingStream<PackedBody>) -> R,
@@ -36,7 +36,7 @@ impl Fetch {
         changed.unwrap_or_default()
     }
 
-    /// Hands on what the connections have for each other, where there are two.
+    /// Passes on what the two connections have for each other, if there are two.
     pub(super) fn hand_on(&self) {
         if let Some(data) = &self.connections.data {
             hand_on_bodies(data.link(), self.link());
@@ -51,15 +51,15 @@ impl Fetch {
         self.connections.map(|it| Arc::clone(it.link()))
     }
 
-    /// Whether a guest may find something, or the schema is there. A ring that came before this
-    /// look is answered by it.
+    /// Whether a guest may find something, or the schema is there. A ring from before this look is
+    /// answered by the look.
     pub(super) fn has_news(&self) -> bool {
         self.silence();
         let number = self.number();
         (self.link()).inspect(|end| is_ready(&end.session, number, true))
     }
 
-    /// Before the look that finds what the bell rang for.
+    /// Silences the bell, before the look that finds what it rang for.
     fn silence(&self) {
         if let Some(bell) = self.bell.as_ref().filter(|bell| bell.has_rung()) {
             bell.silence();
@@ -76,11 +76,11 @@ impl Fetch {
         let Connections { metadata, data } = &mut self.connections;
         let link = Arc::clone(metadata.link());
         let (number, is_guest) = (metadata.number(), metadata.is_guest());
-        // A message is moved as seldom as possible, which would take as long as to read it.
+        // A message is moved as seldom as possible, because a move would take as long as a read.
         let taken = &mut self.taken;
         let mut came = metadata.step(|end, effects| {
             let mut came = false;
-            // For a guest the I/O thread reads and writes.
+            // A guest's connection is read and written by the I/O thread.
             if !is_guest {
                 end.write_on(effects);
                 if look != Look::Take || !end.session.first().has_message() {
@@ -94,7 +94,7 @@ impl Fetch {
             let takes = look == Look::Take && !is_split;
             if takes && let Some(message) = next_message(end, number) {
                 *taken = Some(Taken::find(message, number, end, &link));
-                // Credit, and perhaps an end, follow from taking it.
+                // The message that was taken may cause credit, and perhaps an end.
                 end.flush_output(effects);
             }
             came || is_ready(&end.session, number, awaits_schema)
@@ -120,7 +120,7 @@ impl Fetch {
             if let Some(message) = next {
                 let link = Arc::clone(data.link());
                 *taken = Some(data.step(|end, _| Taken::find(message, 0, end, &link)));
-                // Credit goes to both.
+                // Credit goes to both connections.
                 hand_on_bodies(data.link(), metadata.link());
             }
         }

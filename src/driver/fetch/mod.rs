@@ -36,7 +36,7 @@ use crate::error::{Error, Result};
 use crate::proto::{Header, Headers, IncomingStream, Receiver, ReceiverConfig, Rest, Timestamp};
 use taken::{Look, Taken};
 
-/// What a consumer finds that does not wait.
+/// What a call that does not wait finds for the consumer.
 #[derive(Debug)]
 pub enum NextBatch<T> {
     /// The next batch.
@@ -51,16 +51,16 @@ pub enum NextBatch<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StreamSource {
     Server,
-    /// A client, whose connection knows this of the server's host.
+    /// A client. Its connection knows this state of the server's host.
     Client(HostState),
 }
 
 /// What the host of a server does with the stream of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HostState {
-    /// It has something to do.
+    /// The host has something to do.
     Works,
-    /// It waits for the next batch.
+    /// The host waits for the next batch.
     Waits,
 }
 
@@ -81,32 +81,32 @@ pub struct Fetch {
     decoder: Option<Decoder>,
     decode: DecodeOptions,
     source: StreamSource,
-    /// When the stream must have ended.
+    /// The time by which the stream must have ended.
     deadline: Option<Timestamp>,
-    /// Where arrays shall be; [`Target::AsSent`] until it is known where the sender has them.
+    /// Where arrays shall be. [`Target::AsSent`] until the place of the sender's arrays is known.
     target: Target,
-    /// There while arrays shall be on the server's GPU, until the first lent body shows which GPU
-    /// that is here.
+    /// `Some` while arrays shall be on the server's GPU, until the first lent body shows which GPU
+    /// here is meant.
     early: Option<EarlyMessages>,
     /// The message that the consumer is handed next.
     taken: Option<Taken>,
     /// How long to look for messages before sleeping.
     spin: Duration,
     looks: Looks,
-    /// Rings when another thread has read something for this stream: the connection's other stream,
-    /// in an exchange, or the I/O thread, for a guest.
+    /// Rings when another thread has read something for this stream: the connection's other stream
+    /// in an exchange, or the I/O thread for a guest.
     bell: Option<Arc<Bell>>,
-    /// Why the connections are looked at next. [`Cause::Ready`]: a server's process has ended. Its
-    /// last messages are read, and then nothing is waited for.
+    /// Why the connections are looked at next. [`Cause::Ready`]: a server's process has ended. The
+    /// last messages are then read, and nothing is waited for.
     cause: Cause,
     stats: StreamStats,
-    /// Why the stream is over, when it did not end well.
+    /// Why the stream is over, if it did not end well.
     failed: Option<Error>,
 }
 
 impl Fetch {
-    /// Asks for the stream. An error comes with the connections, on which nothing was asked. Boxed,
-    /// since it is large and handed on several times.
+    /// Asks for the stream. An error comes with the connections, on which nothing was asked. The
+    /// stream is boxed, because it is large and is handed on several times.
     pub fn start(
         config: ReceiverConfig,
         connections: Connections,
@@ -135,11 +135,12 @@ impl Fetch {
         Ok(fetch)
     }
 
-    /// Reads the server's stream of an exchange, which the other holder of `connection` asks for.
+    /// Reads the server's stream of an exchange. The other holder of `connection` asks for the
+    /// stream.
     ///
     /// # Errors
     ///
-    /// Of the configuration; `OutOfResources`.
+    /// Those of the configuration; `OutOfResources`.
     pub fn of_exchange(
         config: ReceiverConfig,
         connection: Turner<End>,
@@ -174,14 +175,14 @@ impl Fetch {
         }
     }
 
-    /// The connection carries many streams from now on: see [`Turner::become_guest`].
+    /// Becomes a guest of the connection, which carries many streams: see [`Turner::become_guest`].
     pub fn become_guest(&mut self) {
         let metadata = &mut self.connections.metadata;
         metadata.become_guest();
         metadata.set_bell(self.bell.clone());
     }
 
-    /// What is known of [`wait_for_streams`](Self::wait_for_streams).
+    /// The answer of [`wait_for_streams`](Self::wait_for_streams), if it is known yet.
     fn find_streams(&mut self) -> Result<Option<bool>> {
         let metadata = &mut self.connections.metadata;
         if metadata.link().inspect(|end| end.session.is_many()) {
@@ -273,7 +274,8 @@ impl Fetch {
         self.stream(IncomingStream::is_complete)
     }
 
-    /// The rule that the sender broke, or why it is gone; also behind the end of its stream.
+    /// The rule that the sender broke, or why the sender is gone; known after the end of the stream
+    /// too.
     pub fn fault(&self) -> Option<Error> {
         self.stream(IncomingStream::fault)
     }
@@ -283,7 +285,7 @@ impl Fetch {
         self.stats
     }
 
-    /// Whether it failed since this process cannot open the server's memory on a GPU.
+    /// Whether the stream failed because this process cannot open the server's memory on a GPU.
     pub fn misses_gpus(&self) -> bool {
         self.bodies().interfere(|end, _| end.misses_gpus())
     }
@@ -322,7 +324,7 @@ impl Fetch {
         self.target
     }
 
-    /// What makes arrays of messages, once the schema is there.
+    /// The decoder of messages into arrays, once the schema is there.
     pub fn decoder(&self) -> Option<&Decoder> {
         self.decoder.as_ref()
     }
@@ -332,7 +334,7 @@ impl Fetch {
         self.stream(|stream| stream.schema().cloned())
     }
 
-    /// Waits for the schema. Fails with whatever ended the stream.
+    /// Waits for the schema. Fails with the error that ended the stream.
     pub fn wait_for_schema(&mut self, cancel: Option<&Cancel>) -> Result<()> {
         while !self.find_schema(cancel)? {
             self.wait(Look::Wait, cancel)?;
@@ -340,11 +342,11 @@ impl Fetch {
         Ok(())
     }
 
-    /// Whether the schema is there. Of an exchange it may come late.
+    /// Whether the schema is there. In an exchange it may come late.
     fn find_schema(&mut self, cancel: Option<&Cancel>) -> Result<bool> {
         while self.decoder.is_none() {
             if let Some(header) = self.schema() {
-                // Rule E2: STREAM came before it.
+                // Rule E2: STREAM came before the schema.
                 let target = self.settle_target();
                 let follows = self.target == Target::AsSent && target != Target::Host;
                 self.early = follows.then(EarlyMessages::default);
@@ -356,7 +358,7 @@ impl Fetch {
                 break;
             }
             if let Some(Err(error)) = cancel.map(Cancel::check) {
-                // Also where the answer has come already.
+                // An error counts even if the answer has already come.
                 return Err(self.abort(error));
             }
             if self.is_guest() && !self.has_news() {
@@ -371,8 +373,8 @@ impl Fetch {
         Ok(true)
     }
 
-    /// Waits for the next record batch, or the end. Fails with whatever ended the stream; every
-    /// later call says the same.
+    /// Waits for the next record batch, or the end. Fails with the error that ended the stream;
+    /// every later call fails with the same error.
     pub fn next(&mut self, cancel: Option<&Cancel>) -> Result<NextBatch<DecodedBatch>> {
         let next = self.wait_for_next(cancel);
         self.leave();
@@ -391,11 +393,11 @@ impl Fetch {
         }
     }
 
-    /// The consumer goes on with something else. Rule Q11: a server reads a client's stream
-    /// meanwhile.
+    /// The consumer goes on with something else. Rule Q11: a server still reads a client's stream
+    /// during that time.
     pub fn leave(&mut self) {
-        // The other holder may sleep on the descriptors, which have to tell of what comes. The I/O
-        // thread looks for itself when it stands in.
+        // The other holder may sleep on the descriptors, which must announce what comes. The I/O
+        // thread looks by itself when it stands in.
         if self.is_guest() {
             return;
         }
@@ -407,7 +409,7 @@ impl Fetch {
         }
     }
 
-    /// Whether the schema is there, so that batches may be.
+    /// Whether the schema is there; only then can there be batches.
     fn begin_next(&mut self, cancel: Option<&Cancel>) -> Result<bool> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -415,20 +417,20 @@ impl Fetch {
         if !self.find_schema(cancel)? {
             return Ok(false);
         }
-        // Also where batches have come that need not be waited for.
+        // Checked even if there are batches that need no wait.
         if let Some(Err(error)) = cancel.map(Cancel::check)
             && !self.has_all()
         {
             return Err(self.abort(error));
         }
-        // A consumer that always finds a batch does not wait, and time passes for it too.
+        // A consumer that always finds a batch does not wait; its deadline must be checked too.
         if self.deadline.is_some_and(|at| clock::now() >= at) {
             self.change(|stream| stream.handle_timeout(clock::now()));
         }
         Ok(true)
     }
 
-    /// What can be had without a wait.
+    /// Finds what needs no wait.
     fn find_next(&mut self, cancel: Option<&Cancel>) -> Result<NextBatch<DecodedBatch>> {
         loop {
             if self.taken.is_none() {
@@ -441,12 +443,13 @@ impl Fetch {
                     return Ok(NextBatch::Batch(batch));
                 }
             } else if self.has_all() {
-                // The last credit tells a server that waits for a second connection that there is
-                // none to come.
+                // The last credit tells a server that waits for a second connection that no such
+                // connection will come.
                 self.flush_credit();
                 return Ok(NextBatch::End);
             } else {
-                // After the messages: what came before a failure is still handed out.
+                // Checked after the messages, because what came before a failure is still handed
+                // out.
                 self.check()?;
                 self.note_host(HostState::Waits);
                 return Ok(NextBatch::NotYet);
@@ -454,28 +457,28 @@ impl Fetch {
         }
     }
 
-    /// How many batches [`next`](Self::next) gives without waiting for the server. Where there are
-    /// none, what the connections have is read first.
+    /// How many batches [`next`](Self::next) gives without waiting for the server. If there are
+    /// none, this call first reads what the connections have.
     pub fn batches_here(&mut self) -> usize {
         let here = self.stream(IncomingStream::batches_here);
         if here > 0 || self.failed.is_some() || self.has_all() {
             return here;
         }
-        // The caller may wait for something else meanwhile. Then only the descriptor tells of the
-        // end of the connection.
+        // The caller may wait for something else next. Then only the descriptor announces the end
+        // of the connection.
         self.doze();
         self.look(Look::Count);
         self.stream(IncomingStream::batches_here)
     }
 
-    /// Ends the stream: at its end, or early. The connections go `home`, at once or when the server
-    /// has said its last word, unless they are of no use any more.
+    /// Ends the stream, at its end or early. `home` gets the connections, at once or when the
+    /// server has said its last word, unless they can no longer be used.
     pub fn end(mut self: Box<Self>, home: impl FnOnce(Connections) + Send + 'static) {
         if self.is_guest() {
             let is_whole = self.failed.is_none() && self.taken.is_none();
             return left::leave_one(self.connections.metadata, is_whole);
         }
-        // Also at a good end: what was lent for batches that nobody took goes back.
+        // Also at a good end: what was lent for batches that nobody took is given back.
         self.cancel();
         let rest = left::rest(&self.links(), self.number());
         match rest {
@@ -493,7 +496,7 @@ impl Fetch {
 
     fn cancel(&mut self) {
         if self.failed.is_none() && self.has_all() {
-            // A server of the bodies alone hears of the end by the last credit.
+            // A server that sends only the bodies learns of the end by the last credit.
             self.flush_credit();
             return;
         }
@@ -516,8 +519,8 @@ impl Fetch {
     }
 }
 
-/// The GPU that packed bodies are received into. What is checked value by value is checked on the
-/// host: a body on a GPU would have to come from there first.
+/// The GPU that packed bodies are received into. `None` at a level that checks value by value: the
+/// host does that check, so a body on a GPU would have to come back first.
 fn gpu_of(target: Target, level: Level) -> Result<Option<Arc<Device>>> {
     match (target, level) {
         (Target::Cuda(ordinal), Level::Structure) => Ok(Some(Device::get(ordinal.into())?)),

@@ -9,7 +9,7 @@ use crate::driver::polling::Poller;
 use crate::error::Result;
 
 impl Fetch {
-    /// [`next`](Self::next) without a wait. Where nothing has come, `poller` tells when to look
+    /// [`next`](Self::next) without a wait. If nothing has come, `poller` announces when to look
     /// again.
     ///
     /// # Errors
@@ -25,16 +25,16 @@ impl Fetch {
         }
         let mut found = self.find_at_once(cancel)?;
         if matches!(found, NextBatch::NotYet) && self.notice_death() {
-            // What it left is read, and then its end.
+            // The dead server's last messages are read, and then the end.
             found = self.find_at_once(cancel)?;
         }
         if !matches!(found, NextBatch::NotYet) {
             return Ok(found);
         }
-        // Rule E5: the server is told of everything taken, or both would wait.
+        // Rule E5: the server is told of everything that was taken. Otherwise both ends would wait.
         let late = self.change(|stream| {
             stream.flush_credit();
-            // From now on the consumer waits.
+            // From now on the consumer waits, so its deadlines are checked.
             stream.handle_timeout(clock::now());
             stream.error().cloned()
         });
@@ -46,8 +46,8 @@ impl Fetch {
     }
 
     /// [`wait_for_schema`](Self::wait_for_schema) without a wait: whether the schema is there. If
-    /// it is not, `poller` tells when to look again, or the bell of a stream that shares its
-    /// connection.
+    /// it is not, `poller` announces when to look again. If the stream shares its connection, its
+    /// bell does.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Fetch {
         cancel: Option<&Cancel>,
         poller: Option<&mut Poller>,
     ) -> Result<bool> {
-        // The I/O thread keeps the time of a guest.
+        // The I/O thread watches the deadlines of a guest.
         if !self.is_guest() {
             self.change(|stream| stream.handle_timeout(clock::now()));
         }
@@ -71,8 +71,8 @@ impl Fetch {
         Ok(found)
     }
 
-    /// [`wait_for_streams`](Self::wait_for_streams) without a wait. If it is not known, `poller`
-    /// tells when to look again.
+    /// [`wait_for_streams`](Self::wait_for_streams) without a wait. If the answer is not known yet,
+    /// `poller` announces when to look again.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl Fetch {
                 return Ok(found);
             }
             if !self.look(Look::Wait) {
-                // What it left is read, and then its end.
+                // The dead server's last messages are read, and then the end.
                 if has_died || !self.notice_death() {
                     break;
                 }
@@ -111,7 +111,7 @@ impl Fetch {
         }
     }
 
-    /// Has the poller tell of what the stream waits for.
+    /// Makes the poller announce what the stream waits for.
     fn arm(&mut self, poller: Option<&mut Poller>) {
         if self.is_guest() {
             self.keep_time();

@@ -5,14 +5,15 @@ use crate::proto::Side;
 /// One value for each connection of a stream.
 #[derive(Debug)]
 pub struct Sides<T> {
-    /// Of the connection of the headers, and of the bodies where there is no other.
+    /// The value of the connection of the headers. If there is no other one, it carries the bodies
+    /// too.
     pub metadata: T,
-    /// Of the connection of the bodies, where they have their own.
+    /// The value of the connection of the bodies, if they have their own.
     pub data: Option<T>,
 }
 
 impl<T> Sides<T> {
-    /// Of one connection that carries everything.
+    /// The value of one connection that carries everything.
     pub fn one(metadata: T) -> Self {
         Self {
             metadata,
@@ -20,12 +21,12 @@ impl<T> Sides<T> {
         }
     }
 
-    /// Of the connection of the bodies.
+    /// The value of the connection that carries the bodies.
     pub fn bodies(&self) -> &T {
         self.data.as_ref().unwrap_or(&self.metadata)
     }
 
-    /// Of one connection after the other, that of the headers first.
+    /// The values of all connections, that of the headers first.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         [Some(&self.metadata), self.data.as_ref()]
             .into_iter()
@@ -42,7 +43,7 @@ impl<T> Sides<T> {
         .flatten()
     }
 
-    /// The same of each connection.
+    /// Maps the value of each connection.
     pub fn map<R>(&self, mut map: impl FnMut(&T) -> R) -> Sides<R> {
         Sides {
             metadata: map(&self.metadata),

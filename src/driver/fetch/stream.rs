@@ -19,11 +19,11 @@ use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{Header, Headers};
 
-/// What becomes of a stream that has ended for its consumer.
+/// What to do with a stream that has ended for its consumer.
 pub type Ending = Box<dyn FnOnce(Box<Fetch>) + Send>;
 
-/// Asks for a stream once more, before the consumer has an array: for arrays on a target, after an
-/// error of the first stream. Fails as the first request may.
+/// Asks for a stream once more, after an error of the first stream and before the consumer has an
+/// array; the arrays are to be on the given target. Fails as the first request may.
 pub type Retry = Box<dyn FnOnce(Option<Target>, &Error, Option<&Cancel>) -> Result<Stream> + Send>;
 
 /// A stream of record batches. Dropping it before its end cancels it.
@@ -37,20 +37,20 @@ pub struct Stream {
     device_type: i32,
     cancel: Option<Cancel>,
     custom_metadata: Vec<(String, String)>,
-    /// Of the answer, once the stream is over.
+    /// Headers of the answer, once the stream is over.
     headers: Headers,
     stats: StreamStats,
     error: Option<Error>,
-    /// Asks once more, until the consumer has an array, if the peer's memory on a GPU cannot be
-    /// opened here.
+    /// Asks once more if the peer's memory on a GPU cannot be opened here; `Some` until the
+    /// consumer has an array.
     pub(crate) retry: Option<Retry>,
     /// For the log, until the stream's end is logged.
     pub(crate) account: Option<Box<Account>>,
     /// The request of the client that sends the stream. What comes is counted with it.
     pub(crate) record: Option<Arc<Record>>,
-    /// For a consumer with an event loop.
+    /// The poller of a consumer with an event loop.
     poller: Option<Box<Poller>>,
-    /// The token wakes the consumer's task.
+    /// A cancel of the token wakes the consumer's task.
     is_told: bool,
 }
 
@@ -82,7 +82,7 @@ impl Stream {
         }
     }
 
-    /// The stream goes from its request to its host, with the token of later calls.
+    /// Hands the stream from the request to the host, with the token for later calls.
     pub fn hand_over(&mut self, cancel: Option<&Cancel>) {
         self.cancel = cancel.cloned();
         self.is_told = false;
@@ -131,8 +131,8 @@ impl Stream {
         self.fetch.as_deref_mut().map_or(0, Fetch::batches_here)
     }
 
-    /// [`ArrayReader::next`] without a wait. Where nothing has come, [`fd`](Self::fd) tells when to
-    /// call again.
+    /// [`ArrayReader::next`] without a wait. If nothing has come, [`fd`](Self::fd) announces when
+    /// to call again.
     ///
     /// # Errors
     ///
@@ -141,8 +141,9 @@ impl Stream {
         self.next_by(Fetch::try_next)
     }
 
-    /// A descriptor that is readable when [`try_next`](Self::try_next) may find something, for an
-    /// event loop; not to be read. It is readable at first, and for good behind the end.
+    /// A descriptor for an event loop, not to be read. It is readable when
+    /// [`try_next`](Self::try_next) may find something. It is readable at first, and always after
+    /// the end.
     ///
     /// # Errors
     ///
@@ -164,8 +165,8 @@ impl Stream {
         Ok(self.poller.insert(poller).fd())
     }
 
-    /// Has the task of `waker` woken, once, when [`try_next`](Self::try_next) may find something
-    /// that it has not found. To be called before that. False where [`fd`](Self::fd) alone tells.
+    /// Has the task of `waker` woken once when [`try_next`](Self::try_next) may find something new.
+    /// Must be called before that call. Returns false if only [`fd`](Self::fd) announces news.
     pub fn wake(&mut self, waker: &Waker) -> bool {
         let Some(fetch) = &mut self.fetch else {
             // The end has come.
@@ -185,7 +186,7 @@ impl Stream {
         true
     }
 
-    /// Tells by this poller from now on, which has told of the schema.
+    /// Takes over the poller that announced the schema, for all that follows.
     pub fn adopt(&mut self, poller: Box<Poller>) {
         self.poller = Some(poller);
     }
@@ -239,12 +240,12 @@ impl Stream {
         }
     }
 
-    /// Asks again, for the same arrays in the same place, and gives the first array.
+    /// Asks again for the same arrays in the same place, and gives the first array.
     fn ask_again(&mut self, retry: Retry, error: &Error) -> Result<NextBatch<DecodedBatch>> {
-        // The consumer knows the place of the arrays already.
+        // The consumer already knows the place of the arrays.
         let target = self.fetch.as_deref().map(Fetch::target);
-        // The connection serves the next stream after the end of this one. For the log both
-        // requests are one stream, so the account is kept.
+        // The connection serves the next stream after this one ends. The log shows both requests as
+        // one stream, so the account is kept.
         let account = self.account.take();
         self.end(false);
         self.account = account;
@@ -287,12 +288,14 @@ impl Stream {
             return;
         };
         if !self.generation.is_same_process() {
-            // A forked child sends nothing, and locks may be held for ever: the copy is leaked.
+            // A forked child sends nothing, and locks may be held for ever there: the copy is
+            // leaked.
             let _left = ManuallyDrop::new(fetch);
             return;
         }
         self.headers = fetch.answer_headers();
-        // That of an exchange is kept from here on: it may be asked for behind the end.
+        // The schema of an exchange is kept from here on, because it may be asked for after the
+        // end.
         self.schema = self.schema.take().or_else(|| fetch.schema());
         if let Some(poller) = &mut self.poller {
             poller.end();
@@ -309,7 +312,7 @@ impl ArrayReader for Stream {
         if let Some(decoder) = self.fetch.as_deref().and_then(Fetch::decoder) {
             return Ok(decoder.schema());
         }
-        // Of an exchange the schema may not have come.
+        // In an exchange the schema may not have come.
         if self.schema.is_none()
             && let Some(fetch) = &mut self.fetch
         {

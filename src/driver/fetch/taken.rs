@@ -15,8 +15,8 @@ pub(super) enum Look {
     Take,
     /// Anything that ends its wait.
     Wait,
-    /// How many batches are there. The consumer then waits for something else, so that the
-    /// descriptors have to tell of what comes.
+    /// How many batches are there. The consumer then waits for something else, so the descriptors
+    /// must announce what comes.
     Count,
 }
 
@@ -32,15 +32,15 @@ pub(super) enum TakenBody {
     /// It lies in memory of the server's.
     Lent {
         len: u64,
-        /// Gives it back, also where its memory cannot be read.
+        /// Gives the body back, even if its memory cannot be read.
         lent: LentBody,
         memory: Result<Resolved>,
     },
 }
 
 impl Taken {
-    /// Finds the body of a message of the stream `number`, which goes `back` over `link`, the
-    /// connection of the bodies.
+    /// Finds the body of a message of the stream `number`. A lent body is given back as `back`
+    /// says, over `link`, the connection of the bodies.
     #[inline]
     pub(super) fn find(
         (message, back): (Message<PackedBody>, Option<Return>),
@@ -66,7 +66,7 @@ impl Taken {
 /// (rule F1), and keeps the connection alive until then (rule F6).
 pub(super) struct LentBody {
     link: Arc<EndLink>,
-    /// How; `None` where all its buffers are empty.
+    /// How to give it back; `None` if all its buffers are empty.
     back: Option<Return>,
     memory: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -93,7 +93,8 @@ impl LentBody {
 
 impl Drop for LentBody {
     fn drop(&mut self) {
-        // First: a server may free memory of a GPU that is back, which must not be open here then.
+        // First: once the memory is given back, a server may free memory of a GPU, which must not
+        // be open here then.
         self.memory = None;
         self.link.context.returns.unhold();
         self.link.free(self.back.take());

@@ -8,8 +8,8 @@ use crate::error::Status;
 use crate::proto::{Control, Credit, Request, Return, SideConfig, Tags, Uri};
 use crate::transport::{Incoming, LinkOptions, Outgoing, by_scheme};
 
-/// Promise of [`EndLink::free`]: it is said by the I/O thread where another thread has the
-/// connection, however long, and releases that come meanwhile, in any number, ask for that once.
+/// Promise of [`EndLink::free`]: if another thread has the connection, however long, the I/O thread
+/// sends the returns. Any number of releases in this time asks for that once.
 #[test]
 fn releases_ask_the_io_thread_once() {
     let transport = by_scheme("mem").unwrap();
@@ -74,8 +74,8 @@ fn releases_of_a_connection_that_is_over_ask_for_nothing() {
     assert_eq!(io.waiting(), before, "the same time is asked for again");
 }
 
-/// Rule E4: a stream that its consumer has left comes to its end, and the next can follow, whoever
-/// has the connection when the server's last word comes.
+/// Rule E4: a stream that its consumer has left comes to its end, and the next one can follow,
+/// whichever thread has the connection when the server's last word comes.
 #[test]
 fn a_left_stream_ends_whoever_has_the_connection() {
     let transport = by_scheme("mem").unwrap();

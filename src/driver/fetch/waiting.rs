@@ -18,8 +18,8 @@ use crate::proto::{Side, Timestamp};
 pub(super) type EachWants = SmallVec<[(Arc<EndLink>, Wants); 2]>;
 
 impl Fetch {
-    /// At a server: has the connection know whether the host waits for the client's next batch.
-    /// Others may want the place of a stream that waits for long.
+    /// At a server: tells the connection whether the host waits for the client's next batch. If a
+    /// stream waits for long, its place may go to another stream.
     pub(super) fn note_host(&mut self, state: HostState) {
         if let StreamSource::Client(known) = &mut self.source
             && std::mem::replace(known, state) != state
@@ -60,12 +60,13 @@ impl Fetch {
         {
             return Ok(());
         }
-        // Rule E5: before a sleep, the server is told of everything taken, or both would wait.
+        // Rule E5: before a sleep, the server is told of everything that was taken. Otherwise both
+        // ends would wait.
         self.flush_credit();
         let mut looks = std::mem::take(&mut self.looks);
         let found = self.spin.is_zero()
             && looks.look(|| match (self.is_guest(), &self.bell) {
-                // The lock is for the thread that reads.
+                // The thread that reads needs the lock.
                 (true, Some(bell)) => bell.has_rung(),
                 _ => finds(self),
             });
@@ -76,10 +77,10 @@ impl Fetch {
         Ok(())
     }
 
-    /// What a spinning consumer does each millisecond, before it looks.
+    /// What a spinning consumer does once in a millisecond, before it looks.
     fn upkeep(&mut self, now: Timestamp) {
         self.notice_death();
-        // A ring does not tell that the server has ended, or hung up.
+        // A ring does not announce that the server has ended or hung up.
         self.doze();
         // The server may wait for credit that is held back until half a window is taken.
         self.change(|stream| {
@@ -91,7 +92,7 @@ impl Fetch {
     /// Asks the system whether a peer's process has ended. Returns the answer.
     pub(super) fn notice_death(&mut self) -> bool {
         if self.is_guest() {
-            // The I/O thread asks.
+            // The I/O thread asks the system.
             return false;
         }
         let mut connections = self.connections.iter();
@@ -103,7 +104,7 @@ impl Fetch {
         has_died
     }
 
-    /// Has the descriptors tell of what comes.
+    /// Makes the descriptors announce what comes.
     pub(super) fn doze(&mut self) {
         let holders = self
             .connections
@@ -114,7 +115,7 @@ impl Fetch {
         }
     }
 
-    /// The I/O thread keeps the time of a stream that shares its connection.
+    /// Makes the I/O thread watch the deadlines of a stream that shares its connection.
     pub(super) fn keep_time(&mut self) {
         let metadata = &mut self.connections.metadata;
         let number = metadata.number();

@@ -40,7 +40,7 @@ fn bucket_of(value: u64) -> usize {
         return BUCKETS - 1;
     }
     let part = (below >> (octave - PARTS)) & ((1 << PARTS) - 1);
-    // Both are small.
+    // Both numbers are small.
     1 + ((((octave - FIRST) << PARTS) as usize) | part as usize)
 }
 

@@ -1,4 +1,4 @@
-//! The labels of a server's figures. Their number is bounded, and strangers make none.
+//! The labels of a server's figures. Their number is bounded, and no client can create one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use super::{Counters, StreamSums};
 pub const MOST_LABELS: usize = 1000;
 /// Most bytes of a label.
 pub const LABEL_BYTES: usize = 128;
-/// Of what a handler serves, where the host says nothing else.
+/// The label of what a handler serves, unless the host names another.
 pub const HANDLER: &str = "(handler)";
-/// Of lists that the server itself gives.
+/// The label of lists that the server itself gives.
 pub const LIST: &str = "(list)";
-/// Of all labels behind the first [`MOST_LABELS`].
+/// The label for all that come after the first [`MOST_LABELS`].
 pub const OTHER: &str = "(other)";
 
-/// The label of a ticket: its bytes as text, and not all of a long one. Readers of the figures'
-/// text may take other control characters than `\n` for the end of a line.
+/// The label of a ticket: its bytes as text, cut if it is long. Control characters other than `\n`
+/// are replaced, because some readers of the figures' text end a line at them.
 pub fn label_of(ticket: &[u8]) -> String {
     let is_unfit = |char: char| char.is_control() && char != '\n';
     let text = String::from_utf8_lossy(ticket).replace(is_unfit, "\u{fffd}");
@@ -47,7 +47,8 @@ impl Default for Labels {
 }
 
 impl Labels {
-    /// The figures of `label`, which may be those of all further labels.
+    /// The figures of `label`. If there are too many labels, these are the shared figures of
+    /// [`OTHER`].
     pub fn find(&self, label: &str) -> Arc<Counters> {
         if let Some(counters) = self.known.read().get(label) {
             return Arc::clone(counters);
@@ -81,7 +82,7 @@ impl Labels {
         sums
     }
 
-    /// The labels with figures, in the order of their bytes; that of all others comes last.
+    /// The labels with figures, in the order of their bytes; [`OTHER`] comes last.
     pub fn all(&self) -> Vec<(String, Arc<Counters>)> {
         let known = self.known.read();
         let is_full = known.len() >= MOST_LABELS;

@@ -1,7 +1,7 @@
 //! Figures of streams: what they carried, how long it took, and how they ended.
 //!
-//! Streams of one label share a [`Counters`], which they find when they begin. A batch then costs a
-//! few additions that wait for nobody.
+//! Streams with the same label share a [`Counters`], which they look up when they begin. A batch
+//! then costs a few additions that wait for nobody.
 
 mod histogram;
 mod labels;
@@ -19,12 +19,13 @@ pub use stream::StreamStats;
 use crate::error::Status;
 use crate::proto::Verb;
 
-/// Places for figures by status: status -N has the place N, a number of the host's the place 0.
+/// Places for figures by status: status -N has the place N; a status that the host made up has the
+/// place 0.
 pub const STATUSES: usize = 64;
-/// Places for figures by verb: the verb's number, and 0 for verbs of later versions.
+/// Places for figures by verb: the verb's number, and 0 for verbs of later protocol versions.
 pub const VERBS: usize = 6;
 
-/// One of so many batches of a stream is timed, beginning with the first.
+/// In each stream, one batch in this many is timed, beginning with the first.
 pub const TIMED_BATCHES: u64 = 64;
 
 /// The place of a verb.
@@ -46,7 +47,7 @@ impl Default for ByStatus {
 }
 
 impl ByStatus {
-    /// Counts one of `status`.
+    /// Counts one event with this `status`.
     pub fn count(&self, status: i32) {
         let known = Status::from_code(status).map_or(0, |status| status.code().unsigned_abs());
         let place = usize::try_from(known).ok();
@@ -67,7 +68,7 @@ fn add_counts(counts: &[AtomicU64], sums: &mut [u64]) {
     }
 }
 
-/// What adds up.
+/// Values that can be added up.
 pub(crate) trait Sum {
     /// The sum of nothing.
     const NONE: Self;
@@ -78,7 +79,7 @@ pub(crate) trait Sum {
 impl Sum for u64 {
     const NONE: Self = 0;
 
-    // The sum of a histogram may wrap around; no other does.
+    // Only the sum of a histogram may wrap around.
     fn add_sums(&mut self, other: &Self) {
         *self = self.wrapping_add(*other);
     }
@@ -94,7 +95,7 @@ impl<const N: usize> Sum for [u64; N] {
     }
 }
 
-/// A struct adds up field by field.
+/// Adds up a struct field by field.
 macro_rules! sums {
     ($name:ident { $($field:ident),* $(,)? }) => {
         impl $crate::driver::figures::Sum for $name {
@@ -130,7 +131,7 @@ pub struct Counters {
     pub bytes_copied_on_device: AtomicU64,
     /// Body bytes copied from a GPU's memory to the host's.
     pub bytes_staged: AtomicU64,
-    /// At a server alone.
+    /// Present only at a server.
     pub served: Option<Box<Served>>,
 }
 
@@ -151,19 +152,19 @@ pub struct Served {
     pub requests: [AtomicU64; VERBS],
     /// Requests that have ended well.
     pub finished: AtomicU64,
-    /// Requests that were begun and have ended otherwise.
+    /// Requests that were begun and did not end well.
     pub failed: ByStatus,
     /// Nanoseconds from a request's arrival until its first batch was sent.
     pub first_batch: Histogram,
-    /// Nanoseconds from when a batch was there until it was handed to the connection, of one in
-    /// [`TIMED_BATCHES`].
+    /// Nanoseconds from when a batch was there until it was handed to the connection, for one batch
+    /// in [`TIMED_BATCHES`].
     pub hand_over: Histogram,
     /// Body bytes that a request has carried, both ways.
     pub request_bytes: Histogram,
 }
 
 impl Counters {
-    /// A batch of so many rows was given to be sent.
+    /// Counts the rows of a batch that was given to be sent.
     pub fn read(&self, rows: u64) {
         if let Some(served) = &self.served {
             served.rows_read.fetch_add(rows, Relaxed);
@@ -186,8 +187,8 @@ pub struct StreamSums {
     pub batches: u64,
     /// Their rows.
     pub rows: u64,
-    /// Rows of the batches that tables and providers gave to be sent, those included that a filter
-    /// or a range left out. Batches behind the end of a range are not read.
+    /// Rows of the batches that tables and providers gave to be sent, including rows that a filter
+    /// or a range left out. Batches after the end of a range are not read.
     pub rows_read: u64,
     /// Body bytes lent where they lay.
     pub bytes_lent: u64,
@@ -210,12 +211,12 @@ pub struct StreamSums {
     pub requests: [u64; VERBS],
     /// Requests that have ended well.
     pub finished: u64,
-    /// Requests that were begun and have ended otherwise, by status.
+    /// Requests that were begun and did not end well, by status.
     pub failed: [u64; STATUSES],
     /// Nanoseconds from a request's arrival until its first batch was sent.
     pub first_batch: HistogramSums,
-    /// Nanoseconds from when a batch was there until it was handed to the connection, of one in
-    /// [`TIMED_BATCHES`].
+    /// Nanoseconds from when a batch was there until it was handed to the connection, for one batch
+    /// in [`TIMED_BATCHES`].
     pub hand_over: HistogramSums,
     /// Body bytes that a request has carried, both ways.
     pub request_bytes: HistogramSums,
@@ -272,7 +273,7 @@ impl StreamSums {
     }
 }
 
-/// A time as histograms count it.
+/// A time in the unit of histograms.
 pub(in crate::driver) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
