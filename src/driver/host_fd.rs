@@ -1,4 +1,4 @@
-//! Descriptors that the host has, too.
+//! Descriptors that the host has too.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -7,14 +7,14 @@ use crate::error::{Error, Result};
 
 /// A descriptor that is given to the host for its event loop, and that the library closes.
 ///
-/// The library never reads or writes it. If the host closes it against its promise, nothing of the
-/// library's gets into the file that takes its number. The second close is ignored, too: that of an
-/// [`OwnedFd`] would end the process in a debug build.
+/// The library never reads or writes it. If the host wrongly closes it, its number may stand for
+/// another file, which the library does not write to. The library ignores the error of its own
+/// later close; an [`OwnedFd`] would end the process in a debug build.
 #[derive(Debug)]
 pub struct HostFd(ManuallyDrop<OwnedFd>);
 
 impl HostFd {
-    /// A second descriptor of what `fd` describes, for the host alone.
+    /// A duplicate of the descriptor `fd`, for the host alone.
     ///
     /// # Errors
     ///

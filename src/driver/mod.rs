@@ -2,7 +2,7 @@
 //! `docs/architecture.md` has the whole picture.
 //!
 //! - [`turning`]: one connection behind its lock, and the token of its owner.
-//! - [`end`], [`fetch`]: the two ends of a connection.
+//! - [`end`], [`fetch`]: one end of a connection, and a stream that comes in over it.
 //! - [`produce`]: streams on their way out. [`fetch`] has those on their way in.
 //! - [`io`]: the I/O thread, one for each server and each client. It never calls the host.
 //! - [`polling`], [`signal`], [`bell`]: descriptors for hosts that sleep in an event loop of their own.

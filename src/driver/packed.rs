@@ -1,4 +1,4 @@
-//! Packed bodies as they came: on the host, or on a GPU.
+//! Packed bodies that have arrived, on the host or on a GPU.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl PackedBody {
         }
     }
 
-    /// The GPU that it lies on, if it does.
+    /// The GPU on which the body lies, if it lies on one.
     pub fn gpu(&self) -> Option<i32> {
         match self {
             Self::Host(_) => None,
@@ -30,7 +30,8 @@ impl PackedBody {
         }
     }
 
-    /// Finds the header's buffers in it. Fails if it does not have the length that the header says.
+    /// Finds the header's buffers in the body. Fails if the body does not have the length that the
+    /// header says.
     pub fn find(self, header: &Header) -> Result<ReceivedBody> {
         match self {
             Self::Host(memory) => ReceivedBody::packed(header, memory),
@@ -39,7 +40,7 @@ impl PackedBody {
     }
 }
 
-/// A packed body (rule D3) that was received into a GPU's memory: the header's buffers found there.
+/// The header's buffers in a packed body (rule D3) that was received into a GPU's memory.
 fn packed_on_gpu(header: &Header, body: GpuBody) -> Result<ReceivedBody> {
     let outside = || {
         Error::protocol(format!(

@@ -1,5 +1,5 @@
-//! One descriptor for all that a stream waits for, for hosts that sleep in an event loop of their
-//! own.
+//! One descriptor for everything that a stream waits for. It is for hosts that sleep in an event
+//! loop of their own.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Weak};
@@ -23,20 +23,20 @@ use crate::transport::{Awaited, ConnectionReadiness, Timer, Watched};
 
 /// A descriptor that is readable when a stream may have something for its host.
 ///
-/// It is an epoll instance over the descriptors of the stream's connections, and more descriptors
-/// that can wake the host. After the end of the stream it stays readable. Most streams have only
-/// this one: there may be thousands.
+/// It is an epoll instance over the descriptors of the stream's connections and further descriptors
+/// that can wake the host. After the end of the stream it stays readable. Most streams need no
+/// other descriptor, because there may be thousands of streams.
 #[derive(Debug)]
 pub struct Poller {
     signal: Arc<Signal>,
-    /// Made when there is first a time to come.
+    /// Made when the host is first to be woken at a time.
     timer: Option<Timer>,
     /// When the host is to be woken.
     at: Option<Timestamp>,
     watched: SmallVec<[Interest; 2]>,
-    /// The descriptors that are watched always.
+    /// Descriptors that are watched until the end of the stream.
     always: SmallVec<[Arc<dyn Watched>; 1]>,
-    /// Told of the cancel of a token.
+    /// Makes the descriptor readable when the token is cancelled.
     token: Option<Arc<TokenSignal>>,
     generation: Generation,
 }
@@ -44,8 +44,8 @@ pub struct Poller {
 /// Makes a descriptor readable for as long as a cancelled token is followed.
 #[derive(Debug)]
 struct TokenSignal {
-    /// `None`: the token is not followed any more. The lock is held while the descriptor is told.
-    /// So a late cancel cannot tell the descriptor in the name of the next token.
+    /// `None`: the token is not followed any more. The lock is held while the descriptor is made
+    /// readable, so a late cancel of this token cannot pass for a cancel of the next one.
     signal: Mutex<Option<Arc<Signal>>>,
     generation: Generation,
 }
@@ -65,7 +65,7 @@ impl Follower for TokenSignal {
 type Interest = (Arc<dyn Watched>, EventFlags);
 
 impl Poller {
-    /// A descriptor that is readable at once. Each of `always` wakes the host too.
+    /// A descriptor that is readable at first. Each of `always` wakes the host too.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Poller {
         Bell::by(Arc::clone(&self.signal))
     }
 
-    /// Makes the cancel of this token wake the host too, and no longer that of an earlier token.
+    /// Makes the cancel of this token wake the host, and the cancel of an earlier token no longer.
     /// The descriptor of the token is not watched, because the system lets only some hundred epoll
     /// instances watch one descriptor.
     pub fn follow(&mut self, cancel: Option<&Cancel>) {
@@ -118,11 +118,11 @@ impl Poller {
         }
     }
 
-    /// Has this descriptor wake the host too.
+    /// Makes this descriptor wake the host too.
     ///
     /// # Errors
     ///
-    /// `OutOfResources`: the system watches no more descriptors.
+    /// `OutOfResources`: the system can watch no more descriptors.
     pub fn watch_always(&mut self, fd: Arc<dyn Watched>) -> Result<()> {
         let data = EventData::new_u64(0);
         epoll::add(&self.signal, &fd, data, EventFlags::IN)
@@ -131,7 +131,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Tells from now on of what these connections want, and of `at`.
+    /// From now on announces what these connections wait for, and the time `at`.
     pub fn wait_for<'a>(
         &mut self,
         connections: impl IntoIterator<Item = (&'a ConnectionReadiness, Wants)>,
@@ -163,7 +163,7 @@ impl Poller {
         self.set_timer(at);
     }
 
-    /// Tells from now on of what an attempt to connect waits for.
+    /// From now on announces what an attempt to connect waits for.
     pub fn wait_for_attempt(&mut self, awaited: Awaited) {
         if !self.generation.is_same_process() {
             return;
@@ -207,7 +207,7 @@ impl Poller {
     }
 
     fn set_timer(&mut self, at: Option<Timestamp>) {
-        // A time that has come holds until it is set anew.
+        // A time that has come counts until another one is set.
         if at == self.at && at.is_none_or(|at| at > clock::now()) {
             return;
         }
@@ -219,13 +219,13 @@ impl Poller {
             && let Err(errno) = self.set_alarm(to_come)
         {
             tracing::error!("a timer cannot be set: {errno}");
-            // The host may look too often, but not too late.
+            // The host may look too often, but never too late.
             is_time = at.is_some();
         }
         self.signal.set(Reason::Time, is_time);
     }
 
-    /// Has the timer go off after this time, or not at all.
+    /// Sets the timer to go off after this time, or never.
     fn set_alarm(&mut self, after: Option<Duration>) -> io::Result<()> {
         let timer = match (self.timer.take(), after) {
             (Some(timer), _) => timer,

@@ -1,4 +1,4 @@
-//! Connections that are not served: their peers are told why, and nothing else.
+//! Connections that are not served: their peers only get an error that says why.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::proto::{Control, FEATURE_HEADERS, Headers, Request, RoleTags, Timestamp};
 use crate::transport::{Connection, Incoming, Outgoing};
 
-/// How long a client has for its request. The refusal is the answer to the request.
+/// How long a refused client has to send its request. The refusal is the answer to it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A connection that is refused. Dropping it closes the connection.
@@ -26,11 +26,11 @@ impl Refused {
         }
     }
 
-    /// Answers the request, if it has come. Returns whether it may still come.
+    /// Answers the request, if it has come. Returns whether the request may still come.
     pub(super) fn answer(&mut self, tags: RoleTags) -> bool {
         match self.connection.receive_any() {
             Ok(None) => return clock::now() < self.until,
-            // Rule E7: a baseline peer is disconnected, and no more.
+            // Rule E7: a baseline peer is only disconnected.
             Ok(Some(Incoming::Tagged { tag, bytes }))
                 if matches!(tags.request(tag), Some((_, true))) =>
             {
@@ -44,7 +44,7 @@ impl Refused {
                     headers: advice.map_or_else(Headers::new, Headers::of_advice),
                 }
                 .encode();
-                // A peer that has gone need not hear it.
+                // A peer that has gone need not get the refusal.
                 let _ = self.connection.send(Outgoing::Control { bytes, fd: None });
             }
             Ok(Some(_)) | Err(_) => {}

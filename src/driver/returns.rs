@@ -8,15 +8,15 @@ use crate::driver::clock;
 use crate::proto::{Control, FreeMessage, FreeQueue, Return, Timestamp};
 use crate::transport::{Outgoing, Payload};
 
-/// What waits to be given back. Outside the connection's lock, so that a release on any thread waits
-/// for no read.
+/// What waits to be given back. The queue is outside the connection's lock, so that a release on
+/// any thread never waits for a read.
 pub struct ReturnQueue {
-    /// `None` where the server named no `free_data` tag and so lends nothing (rule U2).
+    /// `None` if the server named no `free_data` tag and so lends nothing (rule U2).
     bodies: Mutex<Option<FreeQueue>>,
-    /// Many bodies wait, and another thread had the connection: it sends them with its next turn.
+    /// Many bodies wait, but another thread had the connection: its next turn gives them back.
     is_urgent: AtomicBool,
     forgotten: Mutex<Vec<u16>>,
-    /// Lent bodies that the host has.
+    /// Lent bodies that the host holds.
     held: AtomicUsize,
 }
 
@@ -31,7 +31,7 @@ impl ReturnQueue {
         }
     }
 
-    /// The host gets a lent body, until [`unhold`](Self::unhold).
+    /// Counts a lent body that the host gets, until [`unhold`](Self::unhold).
     pub fn hold(&self) {
         self.held.fetch_add(1, Ordering::Relaxed);
     }
@@ -46,12 +46,12 @@ impl ReturnQueue {
         self.held.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether bodies are to be sent at once.
+    /// Whether the bodies must be given back at once.
     pub fn is_urgent(&self) -> bool {
         self.is_urgent.load(Ordering::Relaxed)
     }
 
-    /// When bodies are to be sent at the latest.
+    /// When the bodies must be given back at the latest.
     pub fn deadline(&self) -> Option<Timestamp> {
         self.bodies.lock().as_ref().and_then(FreeQueue::deadline)
     }
@@ -74,8 +74,8 @@ impl ReturnQueue {
         self.forgotten.lock().push(id);
     }
 
-    /// Adds bodies. Returns whether they are to be sent at once; if not, the time when they are,
-    /// unless it was given before.
+    /// Adds bodies. Returns whether they must be given back at once. If not, returns the time when
+    /// they must be, unless an earlier call returned it.
     pub fn push(&self, bodies: impl Iterator<Item = Return>) -> (bool, Option<Timestamp>) {
         let mut queue = self.bodies.lock();
         let Some(queue) = queue.as_mut() else {

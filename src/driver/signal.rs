@@ -1,4 +1,4 @@
-//! An epoll instance that can be made readable, without descriptors of its own for that.
+//! An epoll instance that can be made readable. It needs no further descriptor for that.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -51,7 +51,7 @@ impl Signal {
         })
     }
 
-    /// Whether the signal is readable for this reason.
+    /// Makes the signal readable for this reason, or not any more.
     pub fn set(&self, reason: Reason, holds: bool) {
         let mut reasons = self.reasons.lock();
         let before = *reasons;
@@ -107,7 +107,7 @@ mod tests {
         poll(&mut [PollFd::new(signal, PollFlags::IN)], Some(&now)).unwrap() > 0
     }
 
-    /// A signal is readable as long as one reason holds, however often that is said.
+    /// A signal is readable as long as one reason holds, however often the reason is set.
     #[test]
     fn each_reason_makes_it_readable() {
         let signal = Signal::new().unwrap();

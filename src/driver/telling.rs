@@ -1,4 +1,4 @@
-//! What the log says of streams and of messages.
+//! What the log says about streams and messages.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::driver::wording::{shown, symbol, warn_of_provider};
 use crate::proto::{BodyKind, Control, Header, Prefix, PrefixKind, Tags, body_of_tag};
 use crate::transport::{Connection, Incoming, Outgoing};
 
-/// A stream, from its first line in the log to its last.
+/// A stream, from its first to its last line in the log.
 #[derive(Debug)]
 pub struct Account {
-    /// `None`: nobody listens.
+    /// The name of the stream in the log; `None` if nothing reads the log.
     name: Option<String>,
-    /// The request that a server answers by the stream.
+    /// The request that a server answers with the stream.
     record: Option<Arc<Record>>,
     /// Record batches so far.
     pub batches: u64,
@@ -24,19 +24,20 @@ pub struct Account {
     pub rows: u64,
     /// Bytes of bodies, those of dictionaries included.
     pub bytes: u64,
-    /// This host asked for the stream, and so hears of its failure.
+    /// This host asked for the stream, so it gets the error if the stream fails.
     pub is_asked: bool,
 }
 
 impl Account {
-    /// Tells that a stream of `ticket` begins. `way`: "to" or "from" the `peer`. `None`: nobody
-    /// listens.
+    /// Logs that a stream of `ticket` begins. `way` is "to" or "from" the `peer`. `None`: nothing
+    /// reads the log.
     pub fn open(way: &str, ticket: &[u8], peer: impl Display) -> Option<Box<Self>> {
         let name = name(way, ticket, peer)?;
         Some(Self::begun(Some(name), None))
     }
 
-    /// The same for a stream by which a server answers a request, whose end the record hears of.
+    /// The same for a stream with which a server answers a request. The record is informed of the
+    /// stream's end.
     pub fn of_request(record: &Arc<Record>, ticket: &[u8], peer: impl Display) -> Box<Self> {
         let name = name("to", ticket, peer);
         Self::begun(name, Some(Arc::clone(record)))
@@ -65,7 +66,7 @@ impl Account {
         self.bytes += body_len;
     }
 
-    /// Tells that the stream has ended well.
+    /// Logs that the stream has ended well.
     pub fn end(&self) {
         if let Some(name) = &self.name {
             tracing::info!("{name} has ended: DIPC_OK after {}", self.figures());
@@ -73,7 +74,7 @@ impl Account {
         self.end_record(Ok(()));
     }
 
-    /// Tells that it has not.
+    /// Logs that the stream has failed.
     pub fn fail(&self, status: i32, text: &str) {
         if let Some(name) = &self.name {
             let (symbol, figures) = (symbol(status), self.figures());
@@ -105,7 +106,7 @@ impl Account {
     }
 }
 
-/// What the log calls a stream; `None`: nobody listens.
+/// The name of a stream in the log; `None` if nothing reads the log.
 fn name(way: &str, ticket: &[u8], peer: impl Display) -> Option<String> {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     if !event_enabled!(Level::WARN) {
@@ -120,7 +121,7 @@ fn counted(number: u64, one: &str, plural: &str) -> String {
     format!("{number} {one}{plural}")
 }
 
-/// Tells of a message that is sent over `link`.
+/// Logs a message that is sent over `link`.
 pub fn sent(link: &dyn Connection, message: &Outgoing) {
     tell("to", link, || match message {
         Outgoing::Metadata { prefix, header } => metadata(prefix, header.as_deref()),
@@ -130,7 +131,7 @@ pub fn sent(link: &dyn Connection, message: &Outgoing) {
     });
 }
 
-/// Tells of a message that has come over `link`.
+/// Logs a message that has come over `link`.
 pub fn received(link: &dyn Connection, message: &Incoming) {
     tell("from", link, || match message {
         Incoming::Metadata(bytes) => {

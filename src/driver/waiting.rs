@@ -1,8 +1,8 @@
 //! How the holder of a connection waits: it looks for a while, and then it sleeps.
 //!
-//! To sleep and to be woken costs both ends tens of microseconds. A thread therefore looks first:
-//! for as long as its host has asked ([`spin`]), or for a moment, if such moments have been worth
-//! their time ([`Looks`]). Then it sleeps ([`sleep`]).
+//! A sleep and a wake-up cost both ends tens of microseconds. A thread therefore looks first: for
+//! as long as its host has asked ([`spin`]), or for a moment, if such looks have often found
+//! something ([`Looks`]). Only then it sleeps ([`sleep`]).
 
 use std::time::Duration;
 
@@ -16,23 +16,23 @@ use crate::error::{Error, Result};
 use crate::proto::Timestamp;
 use crate::transport::ConnectionReadiness;
 
-/// The longest look before a sleep: as long as the sleep and the wake that it may save. A body that
-/// a GPU still writes is asked for as often.
+/// The longest look before a sleep: as long as the sleep and the wake-up that it may save. Also the
+/// time between two looks at a body that a GPU still writes.
 pub const LONGEST_LOOK: Duration = Duration::from_micros(50);
-/// After so many looks in vain, one after the other, there is one look for each 2^4 sleeps.
+/// After so many looks in vain, one after the other, a thread looks only once in 2^4 sleeps.
 const MOST_IN_VAIN: u32 = 4;
-/// Looks of a thread that spins before it reads the clock and offers its processor.
+/// How often a spinning thread looks before it reads the clock and offers its processor to others.
 const LOOKS_AT_ONCE: u32 = 32;
 /// How long a holder may be in the host's code before the I/O thread stands in: the peer may
-/// cancel, return memory that the host waits for, or die. To stand in wakes a second thread, so a
-/// host that makes a batch each millisecond has its connection to itself.
+/// cancel, return memory that the host waits for, or die. A stand-in wakes a second thread. With
+/// this time, a host that makes a batch each millisecond still has its connection to itself.
 pub const HOST_PATIENCE: Duration = Duration::from_millis(10);
 /// How often a thread that spins does its upkeep, and how long the I/O thread waits for the lock of
 /// one connection.
 pub const UPKEEP: Duration = Duration::from_millis(1);
-/// How long to leave a thing alone that cannot be done now, if nothing tells when it can: a lock
-/// that is held, a full queue, a thread that cannot be woken, the end of a process whose sockets
-/// have ended.
+/// When to try again if something cannot be done now and no event will announce that it can: a lock
+/// is held, a queue is full, a thread cannot be woken, or a process has not ended although its
+/// sockets have.
 pub const RETRY: Duration = Duration::from_millis(10);
 
 /// Why a connection is turned.
@@ -41,10 +41,10 @@ pub enum Cause {
     /// A descriptor was ready. If nothing is left to be read, the turn asks the system whether the
     /// peer's process has ended.
     Ready,
-    /// A sleep ended, but not by the end of the peer's process.
+    /// A sleep ended, but not because the peer's process ended.
     Woken,
-    /// A look, whatever the descriptors say. A full socket is left alone until its descriptor tells
-    /// of room: one write then takes many bytes.
+    /// A look, whatever the descriptors say. A full socket is left alone until its descriptor
+    /// announces room, because one write then takes many bytes.
     Look,
 }
 
@@ -54,9 +54,9 @@ pub enum Again {
     /// Not before an event.
     #[default]
     OnEvent,
-    /// At this time, or at an event before.
+    /// At this time, or at an earlier event.
     At(Timestamp),
-    /// The last turn was ended by its bounds, and there may be more to do.
+    /// The last turn stopped at its bounds, and there may be more to do.
     Now,
 }
 
@@ -67,13 +67,13 @@ pub struct Wants {
     pub read: bool,
     /// Room to write.
     pub write: bool,
-    /// The next turn where no descriptor tells.
+    /// When to turn the connection again even if no descriptor announces anything.
     pub again: Again,
 }
 
 impl Wants {
     /// Whether to watch the descriptor of a connection for being readable, and for being writable.
-    /// A descriptor that is no `socket` is readable in both cases.
+    /// If the descriptor is not a `socket`, it becomes readable in both cases.
     pub fn events(self, socket: bool) -> (bool, bool) {
         let Self { read, write, .. } = self;
         (read || (write && !socket), write && socket)
@@ -84,9 +84,9 @@ impl Wants {
 /// connection on which little happens costs nothing.
 #[derive(Debug, Default)]
 pub struct Looks {
-    /// Looks in vain, one after the other.
+    /// Looks in vain since the last successful one.
     in_vain: u32,
-    /// Sleeps to come without a look.
+    /// How many sleeps come next without a look.
     skip: u32,
 }
 
@@ -115,7 +115,7 @@ impl Looks {
     }
 }
 
-/// Calls `look` again and again for `time`. Once in a millisecond it gets the time and does the
+/// Calls `look` again and again for `time`. Once in a millisecond it reads the clock and does the
 /// upkeep. Returns whether a call returned true, or the token was triggered.
 pub fn spin(
     time: Duration,
@@ -162,7 +162,7 @@ pub fn sleep<'a>(
             Again::OnEvent => {}
         }
         let (readable, writable) = wants.events(readiness.socket);
-        // Messages that are not to be read must not end the sleep.
+        // Messages that must not be read now must not end the sleep.
         if !readable && !writable {
             continue;
         }

@@ -13,7 +13,7 @@ pub fn shown(ticket: &[u8]) -> String {
     format!("`{}`", readable(ticket))
 }
 
-/// A ticket as a field shows it: it is the peer's, and may be any bytes.
+/// A ticket as a field shows it. It comes from the peer, so it may be any bytes.
 pub fn readable(ticket: &[u8]) -> String {
     let (start, cut) = match ticket.get(..TICKET_BYTES) {
         Some(start) if ticket.len() > TICKET_BYTES => (start, "…"),
@@ -22,16 +22,16 @@ pub fn readable(ticket: &[u8]) -> String {
     format!("{}{cut}", start.escape_ascii())
 }
 
-/// The name of a status; a number of the host's is the provider's.
+/// The name of a status. A status that the host made up counts as the provider's.
 pub fn symbol(status: i32) -> &'static str {
     Status::from_code(status)
         .unwrap_or(Status::Provider)
         .symbol()
 }
 
-/// Warns that the provider of `what` has failed. Does not warn of an answer that the provider
-/// chose, nor of a selection that does not fit the table: the line of INFO about the end tells of
-/// these.
+/// Warns that the provider of `what` has failed. There is no warning for an answer that the
+/// provider chose, or for a selection that does not fit the table: the line of INFO about the end
+/// reports these.
 pub fn warn_of_provider(what: impl Display, status: i32, text: &str) {
     static FAILURES: Lines = Lines::new();
     if is_answer(status) {
@@ -43,7 +43,7 @@ pub fn warn_of_provider(what: impl Display, status: i32, text: &str) {
     });
 }
 
-/// True for what a host answers to a request, rather than for a fault of its own.
+/// True for an answer that a host gives to a request on purpose; false for a fault of the host.
 fn is_answer(status: i32) -> bool {
     matches!(
         Status::from_code(status),

@@ -1,5 +1,5 @@
-//! A request that a server serves, from its arrival to its end: its figures, its span and its line
-//! for an audit.
+//! A request that a server serves, from its arrival to its end: its figures, its tracing span and
+//! its line in the audit log.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -19,7 +19,7 @@ use crate::transport::PeerOrigin;
 
 /// The header that carries a trace from the client (W3C Trace Context).
 const TRACEPARENT: &str = "traceparent";
-/// Bytes of a trace's header; that of a later version may be longer.
+/// Bytes of the header of a trace; the header of a later version may be longer.
 const TRACEPARENT_BYTES: usize = 55;
 
 /// Who asks for what.
@@ -33,7 +33,7 @@ pub struct Asker<'a> {
     pub headers: &'a Headers,
     /// A description of the client.
     pub peer: &'a str,
-    /// The same as data.
+    /// The peer as data.
     pub origin: &'a PeerOrigin,
     /// The name that the authorizer has given the client.
     pub principal: Option<String>,
@@ -57,14 +57,14 @@ pub struct Record {
     batches: AtomicU64,
     bytes: AtomicU64,
     is_over: AtomicBool,
-    /// Lasts as long as this.
+    /// The span ends when the record is dropped.
     span: Span,
 }
 
 /// The trace that a request belongs to.
 fn traceparent(headers: &Headers) -> Option<&str> {
     let value = std::str::from_utf8(headers.get(TRACEPARENT)?).ok()?;
-    // It is the peer's, and goes into logs.
+    // The header comes from the peer and goes into logs, so it is checked.
     let is_trace = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
     (value.len() == TRACEPARENT_BYTES && value.bytes().all(is_trace)).then_some(value)
 }
@@ -86,7 +86,7 @@ fn span(asker: &Asker<'_>) -> Span {
 }
 
 impl Record {
-    /// A request that is about to be served, and its label where the host names no other.
+    /// A request that is about to be served, and its label unless the host names another.
     pub fn new(labels: &Arc<Labels>, label: String, asker: Asker<'_>) -> Arc<Self> {
         Arc::new(Self {
             span: span(&asker),
@@ -121,7 +121,7 @@ impl Record {
         }
     }
 
-    /// Has the request counted under another label.
+    /// Counts the request under another label.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl Record {
         Ok(())
     }
 
-    /// Where the request is counted. It has its label from now on.
+    /// Where the request is counted. The label cannot change from now on.
     pub fn counters(&self) -> &Arc<Counters> {
         if let Some(counters) = self.counters.get() {
             return counters;
@@ -153,7 +153,7 @@ impl Record {
         })
     }
 
-    /// Counts what a client has sent between these two looks at its stream.
+    /// Counts what a client has sent between two looks at its stream.
     pub fn received(&self, before: &StreamStats, now: &StreamStats) {
         let batches = now.batches.saturating_sub(before.batches);
         let all = |stats: &StreamStats| stats.bytes_lent + stats.bytes_received;
@@ -173,15 +173,16 @@ impl Record {
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// A stream to the client has ended. That of an exchange is not the end of the request.
+    /// Records the end of a stream to the client. In an exchange this is not the end of the
+    /// request.
     pub fn stream_ended(&self, outcome: Result<(), (i32, &str)>) {
         if !self.verb.has_source() {
             self.end(outcome);
         }
     }
 
-    /// Warns if a client's table was not taken by a fault of the host. In an exchange the account
-    /// of the stream warns.
+    /// Warns if a client's table was not taken because of a fault of the host. In an exchange the
+    /// account of the stream warns.
     pub fn warn_of_taker(&self, status: i32, text: &str) {
         let is_of_client = matches!(
             Status::from_code(status),

@@ -41,22 +41,22 @@ struct ThreadHandle {
 
 struct Reactor {
     watched: Arc<WatchSet>,
-    /// Written to wake the thread: it shall stop, or is to call a source.
+    /// Written to in order to wake the thread: to stop it, or to make it call a source.
     wake: OwnedFd,
     spin: Duration,
     /// Threads that hold connections of this one.
     holders: AtomicUsize,
     stop: AtomicBool,
-    /// Only a descriptor wakes the thread.
+    /// The thread sleeps, so only a descriptor wakes it.
     is_asleep: AtomicBool,
     timers: Timers,
-    /// Sources to call once the others were called.
+    /// Sources to call after the others were called.
     soon: Mutex<Vec<Weak<dyn Source>>>,
-    /// The thread itself, whose own calls need not wake it.
+    /// The thread itself. Its own calls need not wake it.
     thread: OnceLock<ThreadId>,
 }
 
-/// Calls of one source before the others have theirs.
+/// How often one source is called before the others are called.
 pub const CALLS_AT_ONCE: usize = 16;
 
 /// Keys of the wake-up descriptors; sources count from the next one.
@@ -109,7 +109,7 @@ impl IoThread {
     /// Calls [`Source::timer`] at `deadline` or soon after, if the source still lives.
     pub fn call_at(&self, deadline: Timestamp, source: Weak<dyn Source>) {
         let reactor = &self.handle.reactor;
-        // A forked child has no such thread, and its descriptor is the parent's alarm.
+        // A forked child has no I/O thread, and its descriptor would set the parent's alarm.
         if reactor.watched.generation.is_same_process() {
             reactor.timers.add(deadline, source);
         }
@@ -126,7 +126,7 @@ impl IoThread {
         &self.handle.reactor.holders
     }
 
-    /// Whether the thread calls its sources, or looks for those to call, so that a
+    /// Whether the thread is calling its sources, or looks for sources to call. Then a
     /// [call](Self::call_soon) costs no system call.
     pub fn is_awake(&self) -> bool {
         !self.handle.reactor.is_asleep.load(Ordering::SeqCst)
@@ -179,11 +179,11 @@ impl Drop for ThreadHandle {
 
 impl Reactor {
     fn wake(&self) {
-        // Before it sleeps again it looks at everything that a call of its own may have added.
+        // Before it sleeps again, it looks at everything that its own call may have added.
         if self.is_current() {
             return;
         }
-        // A full counter is a wake-up already under way.
+        // A full counter means that a wake-up is already under way.
         let _ = io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
@@ -215,7 +215,7 @@ impl Reactor {
             for event in &events {
                 self.handle(event.data.u64());
             }
-            // Taken out first: a call may ask for another one.
+            // Taken out first: a call may add another source.
             let soon = std::mem::take(&mut *self.soon.lock());
             for source in soon.into_iter().filter_map(|it| it.upgrade()) {
                 guarded_for(&*source, || source.ready());
@@ -223,8 +223,7 @@ impl Reactor {
         }
     }
 
-    /// Waits for the descriptors: not at all while the thread `spins` or has a source to
-    /// call.
+    /// Waits for the descriptors. Does not wait while the thread `spins` or has a source to call.
     fn wait(&self, events: &mut Vec<Event>, spins: bool, looks: &mut Looks) -> io::Result<()> {
         events.clear();
         let now = Timespec::default();
@@ -244,7 +243,7 @@ impl Reactor {
             return Ok(());
         }
         self.is_asleep.store(true, Ordering::SeqCst);
-        // A call that came before the store has woken nobody.
+        // A call from before the store has woken nobody.
         let waited = match is_called() {
             true => ask(Some(&now)),
             false => ask(None),
@@ -253,7 +252,7 @@ impl Reactor {
         waited.map(drop)
     }
 
-    /// One of the descriptors with that key is ready.
+    /// Handles the event that one of the descriptors with this key is ready.
     fn handle(&self, key: u64) {
         let mut counter = [0; 8];
         match key {

@@ -4,19 +4,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Something that an I/O thread wakes. Calls come from the I/O thread, one at a time.
 pub trait Source: Send + Sync {
-    /// One of the source's descriptors is ready, or was a moment ago; or the call asked for by
-    /// [`IoThread::call_soon`](super::IoThread::call_soon) has come.
+    /// One of the source's descriptors is ready, or was ready a moment ago; or this is the call
+    /// asked for by [`IoThread::call_soon`](super::IoThread::call_soon).
     fn ready(&self);
 
     /// A time asked for by [`IoThread::call_at`](super::IoThread::call_at) has come.
     fn timer(&self) {}
 
-    /// A call to it panicked half-way: it is to go on no more.
+    /// A call to it panicked half-way. It must not go on.
     fn panicked(&self) {}
 }
 
-/// Runs a call to a source. A panic there is a bug of ours: it costs that source and no other one.
-/// Returns whether there was none.
+/// Runs a call to a source. A panic there is a bug of ours, and stops only that source. Returns
+/// false after a panic.
 pub fn guarded(call: impl FnOnce()) -> bool {
     let done = catch_unwind(AssertUnwindSafe(call)).is_ok();
     if !done {

@@ -49,8 +49,8 @@ fn wait_until(done: impl Fn() -> bool) {
     }
 }
 
-/// A thread hears each source, whether it spins or not, beside a descriptor that is always ready
-/// and beside turns that never end.
+/// A thread calls each source, whether it spins or not, even if a descriptor is always ready or
+/// turns never end.
 #[test]
 fn nobody_is_overlooked_for_others() {
     for spin in [Duration::ZERO, Duration::from_millis(5)] {
@@ -112,8 +112,8 @@ impl Source for Timed {
     }
 }
 
-/// `IoThread::call_at`, by another thread while that one sleeps: each timer comes, none before its
-/// time, in whatever order they are set.
+/// `IoThread::call_at`, called by another thread while the I/O thread sleeps: each timer goes off,
+/// none before its time, in whatever order they are set.
 #[test]
 fn timers_of_other_threads_come_in_time() {
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
@@ -154,7 +154,8 @@ fn a_time_is_kept_once() {
     assert_eq!(io.waiting(), 2);
 }
 
-/// Clients that come and go leave no timers, and no memory, for as long as they might have stayed.
+/// Clients that come and go leave no timers and no memory behind, even if their timers are far
+/// ahead.
 #[test]
 fn timers_of_sources_that_are_gone_go() {
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();

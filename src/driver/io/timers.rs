@@ -10,7 +10,7 @@ use crate::driver::clock;
 use crate::proto::Timestamp;
 use crate::transport::Timer;
 
-/// So many timers of dropped sources are tolerated. Each keeps the memory of its source, and every
+/// Dropped sources may keep up to so many timers. Each keeps the memory of its source, and every
 /// client that goes leaves one.
 const LEAST_SWEPT: usize = 256;
 
@@ -22,11 +22,11 @@ pub(super) struct Timers {
 
 struct WaitingTimers {
     set: Set,
-    /// With how many timers those of sources that are gone are looked for.
+    /// At this number of timers, those of dropped sources are removed.
     sweep_at: usize,
 }
 
-/// By time, and by the address of the source: one source has each time once.
+/// By time, and by the address of the source: a source has at most one timer for each time.
 type Set = BTreeMap<(Timestamp, usize), Weak<dyn Source>>;
 
 impl Timers {

@@ -32,7 +32,7 @@ impl WatchSet {
         })
     }
 
-    /// Has `source` found by the events of `fds`, until the registration is dropped.
+    /// Makes the events of `fds` lead to `source`, until the registration is dropped.
     pub(super) fn register(
         self: &Arc<Self>,
         source: Weak<dyn Source>,
@@ -71,7 +71,7 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// What the first descriptor is watched for. Epoll tells of its end too.
+    /// What the first descriptor is watched for. Epoll reports its end in any case.
     pub fn interest(&self) -> EventFlags {
         self.interest
     }
@@ -97,11 +97,11 @@ impl Drop for Registration {
             return;
         }
         for fd in &self.fds {
-            // A forked child may keep the description open: epoll would go on reporting it.
+            // A forked child may keep the file open, and epoll would go on reporting it.
             let _ = epoll::delete(&self.set.epoll, fd);
         }
         let gone = self.set.sources.lock().remove(&self.key);
-        // What drops with it may take the lock.
+        // Dropped after the lock, because the drop of a source may take the lock.
         drop(gone);
     }
 }

@@ -22,7 +22,8 @@ impl Production {
         Ok(())
     }
 
-    /// Waits until the server has said what `find` looks for. What can be sent is sent meanwhile.
+    /// Waits until `find` finds something in the server's answers. Meanwhile sends what can be
+    /// sent.
     ///
     /// # Errors
     ///
@@ -48,8 +49,8 @@ impl Production {
     }
 
     /// Waits for the server's first word, which says whether the connection carries many streams.
-    /// If it does, the stream becomes a guest. For a stream that was asked for first on its
-    /// connection.
+    /// If it does, the stream becomes a guest. Only for a stream whose request is the first one on
+    /// its connection.
     ///
     /// # Errors
     ///
@@ -83,7 +84,7 @@ impl Production {
         Ok(is_many)
     }
 
-    /// Waits until a batch may be pushed, or the server has said what `find` looks for.
+    /// Waits until a batch may be pushed, or `find` finds something in the server's answers.
     ///
     /// # Errors
     ///
@@ -101,7 +102,7 @@ impl Production {
         Ok(found)
     }
 
-    /// Finds something in what the server has said.
+    /// Finds something in the server's answers.
     pub fn progress<R>(&mut self, find: impl FnMut(&mut PutProgress) -> Option<R>) -> Option<R> {
         let outlet = self.outlets.first_mut()?;
         let progress =

@@ -1,4 +1,4 @@
-//! How the body of one message travels: [`Placer::decide`] says, and nothing else.
+//! Decides how the body of one message travels; only [`Placer::decide`] does that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,13 +18,13 @@ use crate::transport::{
     BodyPolicy, BodyWays, COPIED_BYTES, OnGpu, Payload, Placement, ReadyNotice,
 };
 
-/// A message whose body is in its place, or travels over another connection.
+/// A message whose body has its way over this connection, or travels over another one.
 pub(super) struct Placed {
     kind: HeaderKind,
     header: Arc<[u8]>,
     rows: usize,
     body_len: u64,
-    /// When the producer had given it, if it is timed.
+    /// When the producer gave the message, if it is timed.
     given: Option<Timestamp>,
     body: OutBody<Gathered, LentHold>,
     ready: Option<ReadyNotice>,
@@ -58,10 +58,10 @@ pub(super) struct Placer {
     pub(super) number: u32,
     pub(super) options: ProduceOptions,
     counters: Arc<Counters>,
-    /// When the request came whose first batch has not been sent.
+    /// When the request came, until its first batch is sent.
     asked: Option<Timestamp>,
     ways: BodyWays,
-    /// Placed, and not sent: rule E5 may ask for room that there is not.
+    /// A message that was placed but not sent: there may be no room for it yet (rule E5).
     waiting: Option<Placed>,
 }
 
@@ -81,14 +81,14 @@ impl Placer {
         }
     }
 
-    /// Learns how bodies of `stream` may travel, which depends on the request.
+    /// Finds out how bodies of `stream` may travel, which depends on the request.
     pub(super) fn join(&mut self, stream: &StreamLink) {
         self.number = stream.number();
         self.ways = stream.ways();
     }
 
-    /// Where the bodies of a stream lie on their way over the connection of `served`, if the
-    /// producer's are of `device_type`.
+    /// The device on which bodies of a stream lie while they travel over the connection of
+    /// `served`, if the producer's bodies are on `device_type`.
     pub(super) fn device_in_transit(&self, device_type: i32, served: &End) -> i32 {
         let kind = DeviceKind(device_type);
         match kind {
@@ -105,16 +105,17 @@ impl Placer {
         self.waiting.is_some()
     }
 
-    /// Places `message`, if the client's credit has a place for it (rule E5). Returns the bytes
-    /// that this cost; `None`: there is no place. `owner` keeps the producer's memory alive.
-    /// `given` is the time when the producer gave the message, if it is timed.
+    /// Places `message`, if the client's credit has room for it (rule E5). Returns the bytes to be
+    /// copied or sent, which are 0 for a body lent in place; `None`: there is no room. `owner`
+    /// keeps the producer's memory alive. `given` is the time when the producer gave the message,
+    /// if it is timed.
     pub(super) fn place(
         &mut self,
         room: &SendRoom,
         (message, given): (&EncodedMessage, Option<Timestamp>),
         owner: impl FnOnce() -> HostOwner,
     ) -> Result<Option<u64>> {
-        // A body that turns out not to lie in place waits.
+        // If the body turns out not to be lent in place, it waits.
         if !room.admits(message.body_len, true)? {
             return Ok(None);
         }
@@ -146,7 +147,7 @@ impl Placer {
         room.admits(placed.body_len, placed.is_in_place())
     }
 
-    /// Sends the message that waits. `now` says when, where that counts.
+    /// Sends the message that waits. `now` is the current time, if that is needed.
     pub(super) fn send(
         &mut self,
         now: impl FnOnce() -> Timestamp,
@@ -187,7 +188,7 @@ impl Placer {
         };
         let now = now();
         served.hand_over.observe(nanos(now.saturating_since(given)));
-        // The first batch is timed.
+        // The time of the first batch is counted.
         if let Some(asked) = self.asked.take() {
             served
                 .first_batch
@@ -195,8 +196,8 @@ impl Placer {
         }
     }
 
-    /// Drops the message that waits. Its announcements are sent all the same, because later leases
-    /// count on them.
+    /// Drops the message that waits. Its announcements of regions are still sent, because later
+    /// leases rely on them.
     pub(super) fn give_up(&mut self, served: &mut End, effects: &mut EndEffects) {
         if let Some(ready) = self.waiting.take().and_then(|placed| placed.ready) {
             let announce =
@@ -245,7 +246,7 @@ impl Placer {
         })
     }
 
-    /// A body that travels as bytes: from where it lies, or as a copy if it is short.
+    /// A body that travels as bytes: from where it lies, or copied if it is short.
     fn pack(
         &self,
         message: &EncodedMessage,
@@ -279,7 +280,7 @@ impl Placer {
 }
 
 fn count(counter: &AtomicU64, more: u64) {
-    // Most streams use few of the ways. An atomic addition of zero would cost time, too.
+    // Most streams use only a few of the ways. Even the atomic addition of zero would cost time.
     if more > 0 {
         counter.fetch_add(more, Ordering::Relaxed);
     }
@@ -291,8 +292,8 @@ pub(super) fn is_lendable(message: &EncodedMessage) -> bool {
     !message.compressed && buffers.all(|buffer| arena::find(buffer.data, buffer.len).is_some())
 }
 
-/// The runs of a packed body (rule D3): the buffers with zeros between them as the header's offsets
-/// ask.
+/// The runs of a packed body (rule D3): the buffers, and between them the zeros that the header's
+/// offsets require.
 pub(crate) fn gather(message: &EncodedMessage) -> Vec<BufferRef> {
     static ZEROS: [u8; 64] = [0; 64];
     let mut parts = Vec::with_capacity(message.buffers.len() * 2);

@@ -10,7 +10,7 @@ use crate::driver::end::EndLink;
 use crate::error::{Result, Status};
 use crate::proto::Timestamp;
 
-/// How long a finished stream waits for its second part, when no batch tells whether it is needed.
+/// How long a finished stream waits for its second part, if no batch shows whether that is needed.
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Production {
@@ -35,7 +35,7 @@ impl Production {
         Ok(())
     }
 
-    /// Ends the stream with an error that the consumer is told, unless it has been told the end.
+    /// Ends the stream with an error for the consumer, unless its end was already sent.
     pub fn fail(&mut self, status: i32, text: &str) {
         self.log_failure(status, text);
         if let Some(poller) = &mut self.poller {
@@ -57,8 +57,8 @@ impl Production {
         }
     }
 
-    /// Lets go of the connections. Gives the one of a stream that has only one, once the stream is
-    /// over: the caller may take it for the next request, if it is back soon.
+    /// Lets go of the connections. If the stream has only one, returns it once the stream is over:
+    /// the caller may use it for the next request, if it is free soon.
     pub fn release(mut self) -> Option<Arc<EndLink>> {
         let [outlet] = self.outlets.as_mut_slice() else {
             return None;
@@ -69,8 +69,8 @@ impl Production {
         Some(turner.give_back_later())
     }
 
-    /// Lets go of the connections of a stream that has been finished or has failed: their next
-    /// requests need not wait until the host drops this.
+    /// Lets go of the connections of a stream that was finished or has failed. Their next requests
+    /// then need not wait until the host drops this value.
     pub fn let_go(&mut self) {
         self.stream.close();
         if let Some(poller) = &mut self.poller {
@@ -82,7 +82,7 @@ impl Production {
         }
     }
 
-    /// Logs why the stream ends. If its client has gone, that is the reason.
+    /// Logs why the stream ends. If its client has gone, that is given as the reason.
     fn log_failure(&mut self, status: i32, text: &str) {
         let Some(account) = self.account.take() else {
             return;
@@ -101,7 +101,7 @@ impl Production {
 impl Drop for Production {
     fn drop(&mut self) {
         self.stream.outlets.lock().absent = None;
-        // Tells also the parts that joined a moment ago, and parts that the end has not reached.
+        // Also tells parts that joined a moment ago, and parts to which the end was not sent.
         let text = "the producer ended without finishing the stream";
         self.fail(Status::Provider.code(), text);
         self.let_go();

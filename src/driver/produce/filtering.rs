@@ -20,7 +20,7 @@ pub(super) struct RowFilter {
     schema: SchemaRef,
     /// The columns that the client wants, by their positions; `None`: all.
     wanted: Option<Vec<usize>>,
-    /// Checks each array before the filter reads it.
+    /// Checks each array before the filter reads the array.
     whole: Encoder,
 }
 
@@ -46,13 +46,13 @@ impl RowFilter {
         })
     }
 
-    /// The rows of an array that pass, of the wanted columns. All of them are the array's own
-    /// memory; some are copied. Calls `check` between parts of the work; its error ends the work.
-    ///
+    /// The rows of an array that pass, with the wanted columns only. If all rows pass, the result
+    /// is the array's own memory; some rows are copied. Calls `check` between parts of the work; an
+    /// error of `check` ends the work.
     /// # Errors
     ///
-    /// As [`Filter::apply_to`], and as [`Encoder::check`], with the array. An array of which rows
-    /// themselves are null is released.
+    /// Those of [`Filter::apply_to`] and [`Encoder::check`], together with the array. An array of
+    /// which whole rows are null is released.
     pub(super) fn apply(
         &mut self,
         array: OwnedDeviceArray,
@@ -65,7 +65,7 @@ impl RowFilter {
         // SAFETY: the host promises an array that follows the interface, and its numbers have just
         // been compared with the schema.
         let batch = unsafe { batch_from_c(array, &self.schema) };
-        // The kernels read values of null rows.
+        // The kernels also read the views of null rows, which may lead anywhere: they become zeros.
         let batch = match batch.and_then(clear_null_views) {
             Ok(batch) => batch,
             Err(error) => {

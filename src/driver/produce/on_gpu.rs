@@ -1,4 +1,4 @@
-//! Bodies on a GPU that travel as bytes: put together there, or on the host.
+//! Bodies on a GPU that travel as bytes: they are put together there, or on the host.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use crate::device::cuda::{GpuBody, PinnedMemory, Stream};
 use crate::error::{Error, Result, Status};
 use crate::transport::Payload;
 
-/// Puts a body together on the GPU of the encoder's `stream`, to be sent from there. The message's
-/// own buffers are not needed any more then. `None`: the transport sends from the host, or the GPU
-/// has no room.
+/// Puts a body together on the GPU of the encoder's `stream`, from where it is then sent. After
+/// that the message's own buffers are no longer needed. `None`: the transport sends only from the
+/// host, or the GPU has no room.
 pub(super) fn gather(
     sends_gpu: bool,
     message: &EncodedMessage,
@@ -37,7 +37,8 @@ pub(super) fn stage(message: &EncodedMessage, stream: &Stream) -> Result<Payload
     // SAFETY: the memory is new to this body, and the stream has nothing to do with it yet.
     let memory_slice = unsafe { memory.as_mut_slice() };
     let target = memory_slice.get_mut(..len).ok_or_else(too_long)?;
-    // The memory may hold an earlier body, and there must be zeros between the buffers.
+    // The memory may still hold an earlier body, so the gaps between the buffers are filled with
+    // zeros.
     let mut end = 0;
     for (at, buffer) in &parts {
         target.get_mut(end..*at).ok_or_else(too_long)?.fill(0);
@@ -49,13 +50,13 @@ pub(super) fn stage(message: &EncodedMessage, stream: &Stream) -> Result<Payload
     let base = target.as_mut_ptr();
     let enqueued = parts.into_iter().try_for_each(|(at, buffer)| {
         let place = base.wrapping_add(at) as u64;
-        // SAFETY: the buffer is readable once the stream has come here, behind the event that says
-        // so (`EncodedOwner::gpu`), and the message keeps its owner until the stream has settled,
-        // below. Its place lies in the memory whole, seen above, which is nobody else's and lives
-        // until then.
+        // SAFETY: the buffer is readable once the stream has come here, because the stream waits
+        // for the event before (`EncodedOwner::gpu`). The message keeps its owner until the stream
+        // has settled, below. The buffer's place lies whole in the memory, as checked above. Nobody
+        // else has that memory, and it lives until the stream has settled.
         unsafe { stream.copy(place, buffer.data as u64, buffer.len) }
     });
-    // Also behind a failure: nothing writes to the memory any more when it is let go.
+    // Done after a failure too: nothing may write to the memory any more when it is let go.
     let settled = stream.settle();
     enqueued.and(settled)?;
     Ok(Payload::Gather {

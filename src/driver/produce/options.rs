@@ -1,4 +1,4 @@
-//! What a stream on its way out needs from its server, and what a server says of it.
+//! What a stream on its way out needs from its server, and what a server says about the stream.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::transport::BodyPolicy;
 /// Where a stream on its way out is counted.
 #[derive(Debug, Clone)]
 pub enum Counting {
-    /// With a request that a server answers.
+    /// With the request that a server answers.
     Request(Arc<Record>),
     /// By itself, at a client that sends.
     Alone(Arc<Counters>),
@@ -38,8 +38,8 @@ impl Counting {
         }
     }
 
-    /// When the producer had given batch `number`, from 0, if this one is timed: to read a clock
-    /// costs a batch more than all its counters.
+    /// When the producer gave batch `number`, counted from 0, if that batch is timed. Not all are
+    /// timed, because reading the clock costs more than all counters of a batch.
     pub(super) fn given(&self, number: u64) -> Option<Timestamp> {
         match self {
             Self::Request(_) if number.is_multiple_of(TIMED_BATCHES) => Some(clock::now()),
@@ -61,7 +61,7 @@ pub struct ProduceOptions {
     pub counting: Counting,
 }
 
-/// Fails where arrays of this Arrow device type cannot be served. The client is told so before the
+/// Fails if arrays of this Arrow device type cannot be served. The client learns that before the
 /// stream begins.
 pub(super) fn ensure_served(device_type: i32) -> Result<()> {
     let kind = DeviceKind(device_type);

@@ -15,14 +15,14 @@ use crate::error::{Error, Result};
 use crate::proto::{HeaderKind, Role, StreamInfo, Timestamp};
 use crate::transport::MemoryOwner;
 
-/// A word of a stream; streams say these in order.
+/// One thing that a stream sends. A stream sends its items in order.
 #[derive(Clone)]
 pub(super) enum StreamItem {
     Schema {
         header: Arc<[u8]>,
         info: StreamInfo,
     },
-    /// A message, and when the producer had given it, if it is timed.
+    /// A message, and when the producer gave it, if it is timed.
     Message(EncodedMessage, Option<Timestamp>),
     End,
 }
@@ -36,15 +36,15 @@ impl StreamItem {
 /// How far one part of a stream has come.
 pub(super) struct Outlet {
     pub(super) placer: Placer,
-    /// `None` for the part that has not come to this server.
+    /// `None` for a part that no connection to this server carries.
     pub(super) turner: Option<Turner<End>>,
-    /// Room behind the last step.
+    /// The room after the last step.
     pub(super) room: SendRoom,
     /// When the connection was read last.
     read_at: Timestamp,
     /// Number of the next item to send.
     pub(super) next: u64,
-    /// The end, or an error, was sent: the connection carries this stream no more.
+    /// The end, or an error, was sent: the connection no longer carries this stream.
     pub(super) done: bool,
 }
 
@@ -66,11 +66,12 @@ impl Outlet {
         self.refresh_room();
     }
 
-    /// One turn of the connection. After the end it is turned too: credit says then whether the
-    /// other part is needed. Arrays that come back are released on this thread, where it may do so.
+    /// One turn of the connection. It is turned even after the end, because credit then shows
+    /// whether the other part is needed. Arrays that come back are released on this thread, if it
+    /// may do so.
     pub(super) fn turn(&mut self, cause: Cause) {
         if self.turner.as_ref().is_some_and(Turner::is_guest) {
-            // The I/O thread turns it.
+            // The I/O thread turns the connection.
             self.refresh_room();
         } else if self.turner.is_some() {
             // It fails only without a connection.
@@ -103,8 +104,9 @@ impl Outlet {
         let (result, room, has_read) = release_here(|| {
             turner.step_to_host(|served, effects| {
                 let result = step(placer, now, served, effects);
-                // Each read is a system call. A host that makes batches slowly must not hold up
-                // the peer's messages, nor UCX, which may need this side to move lent memory.
+                // The time is checked first, because each read is a system call. Even if a host
+                // makes batches slowly, the connection must be read, because of the peer's
+                // messages, and because UCX may need this side to move lent memory.
                 let stream = served.stream(number);
                 let is_half_used = stream.is_ok_and(|it| it.is_half_used());
                 let reads = !is_guest && (is_due || is_half_used);
@@ -121,7 +123,7 @@ impl Outlet {
         result
     }
 
-    /// One step of the connection, from which the caller does not go to the host.
+    /// One step of the connection, after which the caller does not enter the host's code.
     pub(super) fn ask<R>(
         &mut self,
         step: impl FnOnce(u32, &mut End, &mut EndEffects) -> Result<R>,
@@ -160,7 +162,7 @@ impl Outlet {
         Ok(self.placer.place(&self.room, message, owner)?.is_some())
     }
 
-    /// Sends the message that was placed last, if there is one. Returns whether none waits now.
+    /// Sends the message that was placed last, if any. Returns true if no message waits now.
     pub(super) fn send_placed(&mut self, account: &mut Option<Box<Account>>) -> Result<bool> {
         if !self.placer.has_waiting() {
             return Ok(true);
@@ -176,11 +178,12 @@ impl Outlet {
         Ok(true)
     }
 
-    /// Sends an item that is no message.
+    /// Sends an item other than a message.
     pub(super) fn send(&mut self, item: StreamItem) -> Result<()> {
         self.done = matches!(item, StreamItem::End);
         self.step(|placer, _, served, effects| match item {
-            // It leaves with the first batch, if that comes at once: the client is woken once.
+            // The schema leaves with the first batch, if that comes at once, so that the client is
+            // woken only once.
             StreamItem::Schema { header, mut info } => {
                 info.device_type = placer.device_in_transit(info.device_type, served);
                 served.begin(placer.number, info, header, effects)

@@ -19,11 +19,11 @@ impl Production {
         Ok(self.poller.insert(poller).fd())
     }
 
-    /// Tells by this poller from now on.
+    /// Uses this poller from now on.
     ///
     /// # Errors
     ///
-    /// `OutOfResources` when the system watches no more descriptors.
+    /// `OutOfResources` if the system can watch no more descriptors.
     pub fn adopt(&mut self, poller: Box<Poller>) -> Result<()> {
         self.poller = Some(self.set_up(poller)?);
         Ok(())
@@ -38,7 +38,7 @@ impl Production {
         Ok(poller)
     }
 
-    /// The stream goes to a host with another token. For that host the descriptor is readable at
+    /// Gives the stream to a host with another token. For that host the descriptor is readable at
     /// first.
     pub fn set_cancel(&mut self, cancel: Option<&Cancel>) {
         self.cancel = cancel.cloned();
@@ -51,12 +51,12 @@ impl Production {
         self.poller = Some(poller);
     }
 
-    /// Has the descriptor be readable at this time, too.
+    /// Makes the descriptor readable at this time too.
     pub fn set_alarm(&mut self, alarm: Option<Timestamp>) {
         self.alarm = alarm;
     }
 
-    /// Has the poller tell of what the stream waits for.
+    /// Makes the poller announce what the stream waits for.
     pub(super) fn arm(&mut self, poller: &mut Poller) {
         let turners = self.outlets.iter().filter_map(|it| it.turner.as_ref());
         let links = turners.map(|turner| (turner.link().readiness(), turner.wants()));

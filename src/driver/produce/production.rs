@@ -1,12 +1,13 @@
 //! A stream of a provider, or of a host that pushes batches, on its way out.
 //!
-//! A stream has one outlet or two. Everything that it says is kept in a log until every outlet has
-//! sent it. With one outlet the log is empty between two batches. With two it holds what the slower
-//! one has still to send, bounded by the window: nothing is pulled while an outlet has no room.
+//! A stream has one outlet or two. Every item of the stream is kept in a log until each outlet has
+//! sent it. With one outlet the log is empty between two batches. With two outlets it holds what
+//! the slower one has still to send, bounded by the window: nothing is pulled while an outlet has
+//! no room.
 //!
-//! A second outlet may come late, or never to this server: the other connection then leads to
-//! another server (rule E6 shares a provider call only within one server). The log is cut behind
-//! the batches that the consumer has taken, since it had both parts of them.
+//! A second outlet may come late. It never comes if the other connection leads to another server
+//! (rule E6 shares a provider call only within one server). The log drops the batches that the
+//! consumer has taken, because the consumer must have had both parts of these.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,36 +35,36 @@ pub struct Production {
     looks: Looks,
     pub(super) options: ProduceOptions,
     pub(super) encoder: Option<Encoder>,
-    /// What the client has selected, if it has.
+    /// What the client has selected, if anything.
     pub(super) selector: Option<Selector>,
-    /// The rows that the client wants, if it has filtered.
+    /// The rows that the client wants, if it sent a filter.
     pub(super) filter: Option<RowFilter>,
     pub(super) log: VecDeque<StreamItem>,
     first: u64,
-    /// Record batches so far, and how many of them an absent part needs no more.
+    /// Record batches so far, and how many of them an absent part no longer needs.
     batches: u64,
     passed: u64,
     pub(super) outlets: Vec<Outlet>,
     pub(super) finished: bool,
     /// Until when a finished stream waits for a part that may never come.
     pub(super) linger: Option<Timestamp>,
-    /// What went wrong after a batch had been taken: the next call says it.
+    /// A failure after a batch had been taken: the next call returns it.
     pub(super) broken: Option<Error>,
-    /// There was room, and nothing was sent since: credit only grows meanwhile.
+    /// There was room, and nothing was sent since then. In that time credit can only grow.
     has_room: bool,
     pub(super) ending: Option<Box<dyn FnOnce() + Send>>,
     pub(super) account: Option<Box<Account>>,
-    /// For a host with an event loop.
+    /// The poller of a host with an event loop.
     pub(super) poller: Option<Box<Poller>>,
-    /// When the poller wakes the host, whatever happens.
+    /// When the poller wakes the host in any case.
     pub(super) alarm: Option<Timestamp>,
     /// Once it is cancelled, nothing more is sent, and each wait for the consumer ends.
     pub(super) cancel: Option<Cancel>,
 }
 
 impl Production {
-    /// Begins to produce for `stream`. `ending` is called when its last word is about to be sent:
-    /// a client may ask for the next stream as soon as it has that.
+    /// Begins to produce for `stream`. `ending` is called just before the last word is sent,
+    /// because a client may ask for the next stream as soon as it has the last word.
     pub fn new(
         stream: Arc<OutStream>,
         options: ProduceOptions,
@@ -93,7 +94,7 @@ impl Production {
         }
     }
 
-    /// Refuses a stream that was begun.
+    /// Fails if the stream was begun.
     pub fn ensure_fresh(&self) -> Result<()> {
         if self.finished || self.encoder.is_some() {
             return Err(Error::invalid_argument("the stream was begun before"));
@@ -101,14 +102,14 @@ impl Production {
         Ok(())
     }
 
-    /// Has the arrays of a stream that was not begun released by `callbacks`.
+    /// Makes `callbacks` release the arrays of a stream that was not begun.
     pub fn release_by(&mut self, callbacks: Callbacks) -> Result<()> {
         self.ensure_fresh()?;
         self.options.callbacks = callbacks;
         Ok(())
     }
 
-    /// Begins with the schema of the encoder, whose arrays are of this device.
+    /// Begins with the schema of the encoder, whose arrays are on this device.
     pub(super) fn begin(&mut self, encoder: Encoder, device_type: i32) -> Result<()> {
         self.log.push_back(StreamItem::Schema {
             header: Arc::clone(encoder.schema_header()),
@@ -118,8 +119,8 @@ impl Production {
         self.advance().map(drop)
     }
 
-    /// Sends one record batch, dictionaries first. The next call says what goes wrong once the
-    /// batch is taken: the consumer may have a part of it.
+    /// Sends one record batch, after its dictionaries. Once the batch is taken, a failure is
+    /// returned by the next call, because the consumer may have a part of the batch.
     ///
     /// Gives the array back if there was no room in time, the array is not valid, or something has
     /// ended the stream.
@@ -146,7 +147,7 @@ impl Production {
         Ok(())
     }
 
-    /// Waits for room, unless there was some and nothing was sent since.
+    /// Waits for room, unless there was room and nothing was sent since.
     pub(super) fn ensure_room(&mut self, deadline: Option<Timestamp>) -> Result<()> {
         match self.finished {
             true => Err(Error::invalid_argument(
@@ -170,7 +171,7 @@ impl Production {
     }
 
     /// Batches that the consumer has room for now, if they are small enough. Fails as
-    /// [`wait_for_room`](Self::wait_for_room) does, which has no time.
+    /// [`wait_for_room`](Self::wait_for_room) without time does.
     pub fn room(&mut self) -> Result<u64> {
         self.wait_for_room(Some(clock::now()))?;
         let rooms = self.present().map(|outlet| outlet.room.batches());
@@ -196,8 +197,8 @@ impl Production {
             }
             self.poller = Some(poller);
             if comes_back {
-                // The host turns the connections again when the descriptor tells, so the I/O thread
-                // need not stand in.
+                // The host turns the connections again when the descriptor announces something, so
+                // the I/O thread need not stand in.
                 return outcome;
             }
         }
@@ -218,7 +219,7 @@ impl Production {
                 return Ok(());
             }
             let bell = self.set_bell();
-            // A call without time may come because the descriptor told of room to write.
+            // A call without time may be made because the descriptor announced room to write.
             self.turn(match has_time {
                 true => Cause::Look,
                 false => Cause::Woken,
@@ -233,7 +234,7 @@ impl Production {
         }
     }
 
-    /// Whether the I/O thread reads the peer's messages, so that looking is of no use.
+    /// Whether the I/O thread reads the peer's messages, so that a look here is useless.
     fn is_guest(&self) -> bool {
         self.present()
             .any(|outlet| outlet.turner.as_ref().is_some_and(Turner::is_guest))
@@ -263,12 +264,12 @@ impl Production {
         outcome
     }
 
-    /// Has other threads ring from now on when they change something.
+    /// Makes other threads ring from now on when they change something.
     fn set_bell(&mut self) -> Option<Arc<Bell>> {
         let bell = self.stream.bell().ok().cloned();
         let turners = self.outlets.iter_mut().filter_map(|it| it.turner.as_mut());
         turners.for_each(|turner| turner.set_bell(bell.clone()));
-        // Before the turn that sees what it rang for.
+        // Silenced before the turn that sees what it rang for.
         if let Some(bell) = bell.as_ref().filter(|bell| bell.has_rung()) {
             bell.silence();
         }
@@ -284,10 +285,10 @@ impl Production {
             ));
         }
         if let Some(poller) = &mut self.poller {
-            // Its descriptor may be the bell's.
+            // The poller's descriptor may belong to the bell.
             poller.wait_for([], None);
         }
-        // No event tells of the end of lingering, or, without a bell, of a change.
+        // No event announces the end of lingering, nor, without a bell, a change.
         let linger = self.linger.filter(|linger| now < *linger);
         let unheard = bell.is_none().then(|| now.saturating_add(RETRY));
         let until = [deadline, linger, unheard].into_iter().flatten().min();
@@ -334,7 +335,7 @@ impl Production {
     }
 
     pub(super) fn attach_joined(&mut self) {
-        // A stream that has begun with one part gets no other.
+        // A stream that has begun with one part gets no second part.
         if self.outlets.len() == 1 {
             return;
         }
@@ -420,7 +421,7 @@ impl Production {
     }
 }
 
-/// Where an item is in a log that begins with the item `first`.
+/// The index of an item in a log that begins with the item `first`.
 fn place(item: u64, first: u64) -> usize {
     usize::try_from(item - first).unwrap_or(usize::MAX)
 }

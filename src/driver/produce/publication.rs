@@ -1,8 +1,7 @@
 //! A published table on its way out, in the turns of its connection.
 //!
-//! Whoever turns the connection sends the table: the I/O thread, or a thread of the stream's own
-//! where bodies have to be copied. A turn sends as much as its bounds allow. Nothing here calls
-//! the host.
+//! Whoever turns the connection sends the table: the I/O thread, or a thread for this stream if
+//! bodies have to be copied. A turn sends as much as its bounds allow. Nothing here calls the host.
 
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ pub struct Publication {
     next: Option<usize>,
     /// Record batches that were placed.
     batches: u64,
-    /// When the next message was there, if it is timed.
+    /// When the next message became ready, if it is timed.
     given: Option<Timestamp>,
     placer: Placer,
     /// Called when the last word is about to be sent; `None` once the stream is over.
@@ -34,8 +33,8 @@ pub struct Publication {
 }
 
 impl Publication {
-    /// The stream of `table` that `ticket` asked for, which is `stream`. `ending` is called when the last
-    /// word is about to be sent, and `place` is dropped with the publication.
+    /// The stream of `table` that `ticket` asked for. `ending` is called just before the last word
+    /// is sent, and `place` is dropped with the publication.
     pub fn new(
         stream: &StreamLink,
         (ticket, role): (&[u8], Role),
@@ -58,7 +57,7 @@ impl Publication {
         })
     }
 
-    /// Counts the rows of a batch. In a stream with two parts only one of them counts.
+    /// Counts the rows of a batch. If a stream has two parts, only one of them counts.
     fn count_read(&self, rows: u64) {
         if self.placer.role != Role::Metadata {
             self.placer.options.counting.counters().read(rows);

@@ -1,4 +1,5 @@
-//! The beginning and the batches of a stream on its way out, with what its client has selected.
+//! The beginning and the batches of a stream on its way out, reduced to what its client has
+//! selected.
 
 use super::filtering::RowFilter;
 use super::options::ensure_served;
@@ -18,7 +19,7 @@ impl Production {
     }
 
     /// The same for a client that has selected columns or rows (rule Q12): from now on
-    /// [`push`](Self::push) takes what is wanted of each batch.
+    /// [`push`](Self::push) sends what the client wants of each batch.
     ///
     /// A selection that does not fit the schema is the client's fault. It fails the stream.
     pub fn start_selected(
@@ -66,7 +67,7 @@ impl Production {
         error
     }
 
-    /// The rows of an array that pass the client's filter, once there is room for them.
+    /// The rows of an array that pass the client's filter; computed once there is room for them.
     fn filtered(
         &mut self,
         array: OwnedDeviceArray,
@@ -79,18 +80,19 @@ impl Production {
             Ok(()) => filter
                 .apply(array, &mut || self.ensure_streaming())
                 .map_err(|(error, array)| (self.blame_client(error), array)),
-            // The array is given back as it came, and the client is not to blame.
+            // The array is given back unchanged, and the client is not to blame.
             Err(error) => Err((error, array)),
         };
         self.filter = Some(filter);
         filtered
     }
 
-    /// Sends what the client wants of one record batch, dictionaries first. The next call says what
-    /// goes wrong once the batch is taken: the consumer may have a part of it.
+    /// Sends what the client wants of one record batch, after its dictionaries. Once the batch is
+    /// taken, a failure is returned by the next call, because the consumer may have a part of the
+    /// batch.
     ///
     /// Gives the array back if there was no room in time, the array is not valid, or something has
-    /// ended the stream. An array of which nothing is wanted needs no room.
+    /// ended the stream. An array needs no room if the client wants nothing of it.
     pub fn push(
         &mut self,
         array: OwnedDeviceArray,
@@ -147,8 +149,8 @@ impl Production {
         Ok(())
     }
 
-    /// Fails if the consumer has gone or has cancelled, or if the host has given up. Needed where
-    /// no batch is sent: otherwise the failed send reports it.
+    /// Fails if the consumer has gone or has cancelled, or if the host has given up. Needed if no
+    /// batch is sent; otherwise the failed send reports it.
     fn ensure_streaming(&mut self) -> Result<()> {
         if self.stream.is_given_up() {
             return Err(given_up());
@@ -170,8 +172,8 @@ impl Production {
         selector.is_some_and(|selector| selector.is_complete())
     }
 
-    /// Ends a stream that [is complete](Self::is_complete), as far as that needs no wait, and lets
-    /// go of its connections then. The next call says what goes wrong.
+    /// If the stream [is complete](Self::is_complete), ends it and lets go of its connections, as
+    /// far as that needs no wait. The next call returns a failure.
     pub fn end_if_complete(&mut self) {
         if self.is_complete() && self.finish(Some(clock::now())).is_ok() {
             self.let_go();

@@ -20,14 +20,14 @@ pub struct OutStream {
     pub ticket: Vec<u8>,
     /// Who asked first.
     pub peer: String,
-    /// The same as data.
+    /// The peer as data.
     pub origin: PeerOrigin,
-    /// Hears that the consumer has gone or has cancelled.
+    /// Learns that the consumer has gone or has cancelled.
     pub watch: Arc<ClientWatch>,
     pub(super) outlets: Mutex<Outlets>,
-    /// Wakes the thread that drives the stream; made when that sleeps first.
+    /// Wakes the thread that drives the stream; made when that thread first sleeps.
     bell: OnceCell<Arc<Bell>>,
-    /// Somebody is about to fail it, and waits for whoever drives it.
+    /// Another thread is about to fail the stream, and waits for the thread that drives it.
     given_up: AtomicBool,
 }
 
@@ -36,15 +36,15 @@ pub(super) struct Outlets {
     links: Vec<StreamLink>,
     /// The part that another connection may still bring (rule E6).
     pub(super) absent: Option<Role>,
-    /// Those that the stream's thread has not taken up.
+    /// Connections that the stream's thread has not taken over yet.
     pub(super) joined: Vec<(Turner<End>, Role)>,
-    /// Headers of the answer, for the answer on a connection that joins later.
+    /// Headers of the answer, which a connection that joins later sends too.
     headers: Headers,
 }
 
 impl OutStream {
-    /// A stream asked for over the connection of `turner`. `joinable`: the part that this does not
-    /// carry may be asked for by another connection.
+    /// A stream asked for over the connection of `turner`. `joinable`: another connection may ask
+    /// for the part that this one does not carry.
     pub fn new(ticket: Vec<u8>, turner: Turner<End>, role: Role, joinable: bool) -> Arc<Self> {
         let link = turner.stream();
         let absent = other_part(role).filter(|_| joinable);
@@ -80,7 +80,7 @@ impl OutStream {
         })
     }
 
-    /// Adds the connection for the other part of the stream, or gives it back if it is not wanted.
+    /// Adds the connection for the other part of the stream. Gives it back if it is not wanted.
     pub fn join(&self, turner: Turner<End>, role: Role) -> Result<(), Turner<End>> {
         let link = turner.stream();
         {
@@ -89,8 +89,8 @@ impl OutStream {
                 return Err(turner);
             }
             if !outlets.headers.is_empty() {
-                // Before the stream's thread answers on this connection. Headers that do not fit
-                // here went with two answers on the other connection.
+                // Added before the stream's thread answers on this connection. If the headers do
+                // not fit, the other connection has sent them in two answers.
                 let _ = link.add_answer_headers(&outlets.headers);
             }
             outlets.links.push(link.clone());
@@ -101,13 +101,13 @@ impl OutStream {
         Ok(())
     }
 
-    /// Ends each wait for the consumer, on whatever thread, now and later: the stream is to fail.
+    /// The stream is to fail: ends each wait for the consumer, on any thread, now and later.
     pub fn give_up(&self) {
         self.given_up.store(true, Ordering::SeqCst);
         self.ring();
     }
 
-    /// The stream is over: nobody joins, and its connections may carry other streams.
+    /// The stream is over: no connection may join, and its connections may carry other streams.
     pub(super) fn close(&self) {
         let mut outlets = self.outlets.lock();
         outlets.absent = None;
@@ -118,26 +118,26 @@ impl OutStream {
         self.given_up.load(Ordering::SeqCst)
     }
 
-    /// Wakes the thread that drives the stream. Changes before the first call were made in silence:
-    /// the caller looks once more.
+    /// Wakes the thread that drives the stream. Changes before the first call rang no bell, so the
+    /// caller looks once more.
     pub(super) fn bell(&self) -> Result<&Arc<Bell>> {
         self.bell.get_or_try_init(|| Bell::new().map(Arc::new))
     }
 
-    /// Has `bell` ring, if no other bell does: that is given otherwise.
+    /// Makes `bell` ring, unless another bell is set already. Then returns that one.
     pub(super) fn set_bell(&self, bell: Bell) -> Option<Arc<Bell>> {
         let set = self.bell.set(Arc::new(bell));
         set.is_err().then(|| self.bell.get().cloned()).flatten()
     }
 
-    /// Adds headers to the server's next answer, on each connection of the stream: the client
-    /// reads those of the metadata, which may be the connection that comes last.
+    /// Adds headers to the server's next answer, on each connection of the stream: the client reads
+    /// the headers on the connection of the metadata, which may be the last to come.
     ///
     /// # Errors
     ///
     /// `InvalidArgument`: the headers are too long, or the stream is over.
     pub fn add_answer_headers(&self, headers: &Headers) -> Result<()> {
-        // Locked throughout, so that a connection that joins meanwhile gets each header once.
+        // Locked throughout, so that a connection that joins at this moment gets each header once.
         let mut outlets = self.outlets.lock();
         if outlets.links.is_empty() {
             return Err(Error::invalid_argument("the stream is over"));

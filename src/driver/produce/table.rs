@@ -14,14 +14,15 @@ use crate::driver::callbacks::Deferred;
 use crate::error::{Error, Result};
 use crate::transport::BodyPolicy;
 
-/// Up to so many bytes, a thread that serves other connections too may copy or write a body.
+/// A body of up to this many bytes may be copied or written by a thread that also serves other
+/// connections.
 const LIGHT_BODY_BYTES: u64 = 64 << 10;
 
 /// A table that can be fetched any number of times, by many clients at once.
 pub struct Published {
     schema: OwnedSchema,
     batches: Vec<Arc<OwnedDeviceArray>>,
-    /// The same for each stream.
+    /// The messages, which are the same for each stream.
     messages: Messages,
 }
 
@@ -58,14 +59,14 @@ impl Published {
         }
     }
 
-    /// The schema and the arrays, for a host that keeps them after all.
+    /// The schema and the arrays, for a host that keeps them in the end.
     pub fn into_parts(self) -> TableParts {
         // The messages share the arrays.
         drop(self.messages);
         parts(self.schema, self.batches)
     }
 
-    /// What a client may know without the table.
+    /// What a client may learn without fetching the table.
     ///
     /// # Errors
     ///
@@ -83,8 +84,8 @@ impl Published {
         })
     }
 
-    /// The arrays, one after the other, for a stream that does not send the messages. They share
-    /// the table's memory; only this crate may read them.
+    /// The arrays, one after the other, for a stream that does not send the table's messages. The
+    /// arrays share the table's memory, so only this crate may read them.
     pub fn read(table: Arc<Deferred<Self>>) -> Box<dyn ArrayReader> {
         Box::new(TableReader { table, next: 0 })
     }
@@ -99,13 +100,13 @@ impl Published {
         Arc::clone(&self.messages.schema)
     }
 
-    /// A message; `None` behind the last one.
+    /// A message; `None` after the last one.
     pub(super) fn message(&self, number: usize) -> Option<&EncodedMessage> {
         self.messages.messages.get(number)
     }
 
-    /// Whether a thread that serves other connections too may send the table. `lends`: bodies are
-    /// lent, to a peer that speaks our `extension` or to another one.
+    /// Whether a thread that also serves other connections may send the table. `lends`: bodies are
+    /// lent. `extension`: the peer speaks our extension.
     pub fn is_light(&self, policy: BodyPolicy, lends: bool, extension: bool) -> bool {
         let lends_in_place = policy != BodyPolicy::Packed && lends && extension;
         let work = match lends_in_place {

@@ -228,8 +228,8 @@ fn begin(name: &str) -> Begun {
     }
 }
 
-/// Rule E5: what is admitted only because it would be lent in place waits for room where it then is
-/// not; the receiver holds the sender to that.
+/// Rule E5: a body may be admitted only because it would be lent in place. If it then is not, it
+/// waits for room; the receiver checks that.
 #[test]
 fn bodies_that_are_not_in_place_after_all_wait_for_room() {
     let Begun {
@@ -260,8 +260,8 @@ fn bodies_that_are_not_in_place_after_all_wait_for_room() {
     finishing.join().unwrap();
 }
 
-/// Rules E4, E6: a client that asks for the next stream waits for no second connection to the last
-/// one, whose other part it may have had from another server.
+/// Rules E4, E6: a client that asks for the next stream does not have to wait until the last stream
+/// gets its second connection, because it may have had that part from another server.
 #[test]
 fn the_next_request_ends_the_wait_for_a_second_connection() {
     for has_batch in [true, false] {
@@ -344,8 +344,8 @@ fn publish(begun: &mut Begun) -> mpsc::Receiver<&'static str> {
     heard
 }
 
-/// design.md, "Failure is per stream": a table that comes to a connection that was just closed is
-/// no stream.
+/// design.md, "Failure is per stream": a table for a connection that was just closed begins no
+/// stream.
 #[test]
 fn a_table_on_a_closed_connection_ends() {
     let mut begun = begin("produce-closed");
@@ -390,7 +390,8 @@ fn a_panic_leaves_no_stream_of_a_table_behind() {
     }
 }
 
-/// The same where reading from the connection panics, on the I/O thread: nobody would read on.
+/// The same if reading from the connection panics on the I/O thread, because nothing would be read
+/// any more.
 #[test]
 fn a_panic_of_the_io_thread_ends_its_connection() {
     let mut begun = begin("produce-panics-reading");

@@ -1,4 +1,4 @@
-//! What other threads bring, on its way to the thread of the streams.
+//! What other threads bring for the streams, on its way to the thread of the streams.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -22,18 +22,19 @@ pub(super) enum Arrival<S: LoopStream> {
     Call(u64),
 }
 
-/// In the place of a stream's id.
+/// Stands for no stream in place of a stream's id.
 const NO_STREAM: u64 = u64::MAX;
 
 /// The arrivals, and a bell.
 pub(super) struct Inbox<S: LoopStream> {
     arrivals: Mutex<Vec<Arrival<S>>>,
     pub(super) bell: Bell,
-    /// Streams that are not over, and the owner of the thread, which may add more.
+    /// The number of streams that are not over, plus 1 for the owner of the thread while it may add
+    /// more.
     users: AtomicUsize,
     reader: OnceLock<ThreadId>,
-    /// The stream that the thread goes on with, and will go on with once more if it is called
-    /// meanwhile.
+    /// The stream that the thread goes on with now. If it is called during that time, the thread
+    /// goes on with it once more.
     current: AtomicU64,
     generation: Generation,
 }
@@ -52,7 +53,7 @@ impl<S: LoopStream> Inbox<S> {
 
     /// This thread reads the arrivals from now on.
     pub(super) fn read_here(&self) {
-        // There is one such thread.
+        // Only one thread calls this.
         let _ = self.reader.set(thread::current().id());
     }
 
@@ -61,24 +62,25 @@ impl<S: LoopStream> Inbox<S> {
         self.reader.get() == Some(&thread::current().id())
     }
 
-    /// False in a forked child, where a lock may be held for ever.
+    /// Returns false in a forked child, where a lock may be held for ever.
     pub(super) fn is_of_this_process(&self) -> bool {
         self.generation.is_same_process()
     }
 
-    /// A stream is over, or the owner of the thread is gone. Returns whether that was the last user.
+    /// A stream is over, or the owner of the thread is gone. Returns whether that was the last
+    /// user.
     pub(super) fn leave(&self) -> bool {
         self.users.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Whether every stream is over, and none is added any more.
+    /// Whether every stream is over and no more can be added.
     pub(super) fn is_over(&self) -> bool {
         self.users.load(Ordering::Acquire) == 0
     }
 
     /// The thread goes on with the stream `id`.
     pub(super) fn while_current<T>(&self, id: u64, step: impl FnOnce() -> T) -> T {
-        // Nobody but this thread reads it.
+        // Only this thread reads it.
         self.current.store(id, Ordering::Relaxed);
         let outcome = step();
         self.current.store(NO_STREAM, Ordering::Relaxed);
@@ -92,7 +94,7 @@ impl<S: LoopStream> Inbox<S> {
             arrivals.push(arrival);
             arrivals.len() == 1
         };
-        // The reader looks before it sleeps.
+        // The reader looks at the arrivals before it sleeps.
         if was_empty && !self.is_here() {
             self.bell.ring();
         }
@@ -103,7 +105,7 @@ impl<S: LoopStream> Inbox<S> {
         all.append(&mut self.arrivals.lock());
     }
 
-    /// Whether something has arrived that was not read.
+    /// Whether there are arrivals that were not read.
     pub(super) fn has_more(&self) -> bool {
         !self.arrivals.lock().is_empty()
     }
@@ -115,11 +117,12 @@ pub struct Caller<S: LoopStream> {
     /// The host may hold on to this for longer than the thread runs.
     inbox: Weak<Inbox<S>>,
     generation: Generation,
-    /// A call is in the inbox.
+    /// A call of this stream is in the inbox.
     has_called: AtomicBool,
 }
 
-/// For bells, which ring once until they are silent: a call during the stream's own step is kept.
+/// For bells, which ring only once until they are silenced: a call during the stream's own step is
+/// kept.
 impl<S: LoopStream> Wake for Caller<S> {
     fn wake(self: Arc<Self>) {
         if let Some(inbox) = self.inbox.upgrade() {
@@ -138,12 +141,12 @@ impl<S: LoopStream> Caller<S> {
         }
     }
 
-    /// False in a forked child, where a lock may be held for ever.
+    /// Returns false in a forked child, where a lock may be held for ever.
     pub fn is_of_this_process(&self) -> bool {
         self.generation.is_same_process()
     }
 
-    /// Brings the stream, once.
+    /// Brings the stream to the thread, once.
     pub fn begin(self: &Arc<Self>, stream: S) {
         if let Some(inbox) = self.inbox.upgrade() {
             inbox.users.fetch_add(1, Ordering::AcqRel);
@@ -151,14 +154,14 @@ impl<S: LoopStream> Caller<S> {
         }
     }
 
-    /// Brings something for the stream. It is dropped here if the stream is over.
+    /// Brings something for the stream. If the stream is over, it is dropped.
     pub fn send(&self, word: S::Word) {
         if let Some(inbox) = self.inbox.upgrade() {
             inbox.send(Arrival::Word(self.id, word));
         }
     }
 
-    /// Has the thread go on with the stream.
+    /// Makes the thread go on with the stream.
     pub fn wake(&self) {
         let Some(inbox) = self.inbox.upgrade() else {
             return;
@@ -175,7 +178,7 @@ impl<S: LoopStream> Caller<S> {
         }
     }
 
-    /// The call in the inbox was read.
+    /// The thread has read the call from the inbox.
     pub(super) fn heard(&self) {
         self.has_called.store(false, Ordering::Release);
     }

@@ -1,7 +1,7 @@
 //! One thread that calls the host for many streams.
 //!
 //! The thread sleeps in one epoll instance over the descriptors of all its streams. It ends with
-//! the last stream, once no stream is added any more.
+//! the last stream, once no more streams can be added.
 
 mod inbox;
 mod stream;
@@ -23,7 +23,7 @@ use inbox::{Arrival, Inbox};
 pub use inbox::Caller;
 pub use stream::{LoopStream, Next, Watcher};
 
-/// Events that are read at once.
+/// The most events that are read at once.
 const MOST_EVENTS: usize = 64;
 /// The bell's key in the epoll instance. Streams count from 0.
 const BELL: u64 = u64::MAX;
@@ -40,7 +40,7 @@ pub fn caught<T>(step: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// The thread and its streams. The drop ends the thread, once its last stream is over.
+/// The thread and its streams. After the drop the thread ends as soon as its last stream is over.
 pub struct StreamLoop<S: LoopStream> {
     inbox: Arc<Inbox<S>>,
     /// `None` only while being dropped.
@@ -70,7 +70,8 @@ impl<S: LoopStream> StreamLoop<S> {
         })
     }
 
-    /// A way for other threads to reach the next stream. [`Caller::begin`] brings the stream.
+    /// A [`Caller`] by which other threads reach the next stream. [`Caller::begin`] brings the
+    /// stream.
     pub fn caller(&mut self) -> Arc<Caller<S>> {
         let id = self.next;
         self.next += 1;
@@ -103,7 +104,7 @@ struct Streams<S: LoopStream> {
     inbox: Arc<Inbox<S>>,
     epoll: OwnedFd,
     streams: HashMap<u64, (Arc<Caller<S>>, S)>,
-    /// Streams to go on with.
+    /// The streams to go on with.
     ready: VecDeque<u64>,
 }
 
@@ -121,7 +122,7 @@ impl<S: LoopStream> Streams<S> {
         })
     }
 
-    /// Works until no stream is added any more and the last one is over.
+    /// Works until no stream can be added and the last one is over.
     fn run(&mut self) {
         self.inbox.read_here();
         let mut arrivals = Vec::new();
@@ -131,7 +132,7 @@ impl<S: LoopStream> Streams<S> {
             for arrival in arrivals.drain(..) {
                 self.hear(arrival);
             }
-            // Those that become ready meanwhile come behind new arrivals.
+            // Streams that become ready meanwhile go on only after new arrivals were read.
             for _ in 0..self.ready.len() {
                 if let Some(id) = self.ready.pop_front() {
                     self.advance(id);
@@ -154,7 +155,7 @@ impl<S: LoopStream> Streams<S> {
                 id
             }
             Arrival::Word(id, word) => {
-                // A stream that is over needs no word.
+                // A stream that is over needs nothing more.
                 if let Some((_, stream)) = self.streams.get_mut(&id) {
                     stream.hear(word);
                 }

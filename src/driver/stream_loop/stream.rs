@@ -11,7 +11,7 @@ pub trait LoopStream: Send + Sized + 'static {
     /// What other threads bring for the stream.
     type Word: Send;
 
-    /// Takes what was brought.
+    /// Takes what another thread brought.
     fn hear(&mut self, word: Self::Word);
 
     /// Does what can be done now.
@@ -24,15 +24,14 @@ pub trait LoopStream: Send + Sized + 'static {
     /// Tells the host or the peer of an error. The stream is over.
     fn fail(&mut self, error: &Error);
 
-    /// Has the thread wake for the stream. The caller has seen [`Next::Sleep`], or
-    /// [`Next::Idle`].
+    /// Makes the thread wake for the stream. Called after [`Next::Sleep`] or [`Next::Idle`].
     ///
     /// # Errors
     ///
     /// `OutOfResources` when the process has no file descriptor left.
     fn watch(&mut self, next: Next, watcher: Watcher<'_>) -> Result<()>;
 
-    /// Has the thread wake no more for the stream.
+    /// Makes the thread no longer wake for the stream.
     fn unwatch(&mut self, watcher: Watcher<'_>);
 }
 
@@ -61,17 +60,17 @@ impl<'a> Watcher<'a> {
         Self { epoll, id }
     }
 
-    /// Wakes when `fd` is readable.
+    /// Wakes the thread when `fd` is readable.
     ///
     /// # Errors
     ///
-    /// `OutOfResources` when the system watches no more.
+    /// `OutOfResources` when the system can watch no more descriptors.
     pub fn add_fd(self, fd: impl AsFd) -> Result<()> {
         epoll::add(self.epoll, fd, EventData::new_u64(self.id), EventFlags::IN)
             .map_err(|errno| Error::os("cannot watch an asynchronous stream", errno))
     }
 
-    /// Wakes no more for `fd`.
+    /// No longer wakes the thread for `fd`.
     pub fn remove_fd(self, fd: impl AsFd) {
         let _ = epoll::delete(self.epoll, fd);
     }

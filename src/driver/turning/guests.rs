@@ -1,5 +1,5 @@
-//! The streams of a connection that carries many: they do not turn it, and their bells tell them what
-//! the I/O thread has read.
+//! The guests of a connection, which are the streams that share it. They do not turn the
+//! connection. Their bells announce what the I/O thread has read.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use smallvec::{SmallVec, smallvec};
 use super::Stirred;
 use crate::driver::bell::Bell;
 
-/// Bells that are rung once the lock is released: who is woken may take other locks.
+/// Bells to be rung after the lock is released, because whoever is woken may take other locks.
 pub(super) type Bells = SmallVec<[Arc<Bell>; 4]>;
 
 /// The guests of a connection, by the number of their stream.
@@ -23,7 +23,7 @@ struct Guest {
 }
 
 impl Guests {
-    /// One more of the stream. Returns which of its tokens it is.
+    /// Adds a token of the stream. Returns which of the stream's tokens it is.
     pub(super) fn add(&mut self, number: u32) -> usize {
         let guest = |slot| Guest { slot, bell: None };
         match self.0.get_mut(&number) {
@@ -39,7 +39,7 @@ impl Guests {
         }
     }
 
-    /// One less. Returns whether it was the last of its stream.
+    /// Removes a token. Returns whether it was the last one of its stream.
     pub(super) fn remove(&mut self, number: u32, slot: usize) -> bool {
         let Some(guests) = self.0.get_mut(&number) else {
             return false;
@@ -57,7 +57,7 @@ impl Guests {
 
     /// The bells of the guests whose streams have changed and have news.
     pub(super) fn bells(&self, stirred: &Stirred, has_news: impl Fn(u32) -> bool) -> Bells {
-        // A guest that is about to look sees the change by itself.
+        // A guest whose bell has rung is about to look, and sees the change then.
         let bell = |guest: &Guest| guest.bell.clone().filter(|bell| !bell.has_rung());
         if stirred.all {
             let guests = self.0.iter().filter(|(number, _)| has_news(**number));

@@ -27,9 +27,9 @@ pub struct Link<T: Turn> {
     io: IoThread,
     generation: Generation,
     me: Weak<Self>,
-    /// The first time at which the I/O thread is to do the upkeep, in nanoseconds.
+    /// The first time at which the I/O thread is to do upkeep, in nanoseconds.
     timer: AtomicU64,
-    /// The I/O thread was called, and has not come.
+    /// The I/O thread was called for this connection, but has not come yet.
     is_called: AtomicBool,
     held: Mutex<LockedEnd<T>>,
 }
@@ -37,14 +37,14 @@ pub struct Link<T: Turn> {
 pub(super) struct LockedEnd<T> {
     pub(super) end: T,
     pub(super) owner: Owner,
-    /// Wakes each holder, where it has said how.
+    /// The bells that wake the holders, if these have set any.
     pub(super) bells: [Option<Arc<Bell>>; 2],
     /// There are two tokens.
     pub(super) is_shared: bool,
     /// The streams of a connection that carries many.
     pub(super) guests: Guests,
-    /// Watched by the I/O thread's epoll, also after a holder took the connection, until the first
-    /// event.
+    /// The descriptors in the I/O thread's epoll. After a holder took the connection, they stay
+    /// there until the first event.
     registration: Option<Registration>,
 }
 
@@ -60,7 +60,7 @@ impl<T: Turn> LockedEnd<T> {
 }
 
 impl<T> LockedEnd<T> {
-    /// Wakes the holders, but for the one with this number.
+    /// Wakes the holders, except the one with the number `but`.
     pub(super) fn ring(&self, but: Option<usize>) {
         for (number, bell) in self.bells.iter().enumerate() {
             if let Some(bell) = bell.as_ref().filter(|_| Some(number) != but) {
@@ -110,7 +110,7 @@ impl<T: Turn> Link<T> {
         &self.identity.peer
     }
 
-    /// Whether it runs as the same user.
+    /// Whether the peer runs as the same user.
     pub fn same_user(&self) -> bool {
         self.identity.same_user
     }
@@ -120,13 +120,13 @@ impl<T: Turn> Link<T> {
         &self.identity.origin
     }
 
-    /// Nobody but this machine's administrator can read what the connection carries (rule Q7).
+    /// Whether only this machine's administrator can read what the connection carries (rule Q7).
     pub fn is_private(&self) -> bool {
         let address = self.origin().address.as_ref();
         self.profile().trust.is_private(address)
     }
 
-    /// What to sleep on.
+    /// The descriptors to sleep on.
     pub fn readiness(&self) -> &ConnectionReadiness {
         &self.identity.readiness
     }
@@ -146,14 +146,14 @@ impl<T: Turn> Link<T> {
         self.generation
     }
 
-    /// Acquires the token from the I/O thread; `None` where there is a holder already.
+    /// Acquires the token from the I/O thread; `None` if there is a holder already.
     pub fn acquire(&self) -> Option<Turner<T>> {
         let me = self.me.upgrade()?;
         let taken = self.held.lock().owner.acquire();
         taken.then(|| Turner::new(me))
     }
 
-    /// A token of the stream `number`; `None` where the connection does not carry many.
+    /// A token of the stream `number`; `None` if the connection does not carry many streams.
     pub fn guest(&self, number: u32) -> Option<Turner<T>> {
         let me = self.me.upgrade()?;
         let mut held = self.held.lock();
@@ -163,7 +163,7 @@ impl<T: Turn> Link<T> {
         Some(Turner::guest(me, number, slot))
     }
 
-    /// A holder leaves the connection to the I/O thread for good, and is a guest from now on.
+    /// A holder leaves the connection to the I/O thread for good, and becomes a guest.
     pub(super) fn share(&self, number: u32) -> usize {
         let mut effects = T::Effects::default();
         let mut held = self.held.lock();
@@ -188,17 +188,17 @@ impl<T: Turn> Link<T> {
         }
     }
 
-    /// Reads the state. Nothing is changed, so that the owner need not hear of it.
+    /// Reads the state. Nothing changes, so the owner need not be informed.
     pub fn inspect<R>(&self, inspect: impl FnOnce(&T) -> R) -> R {
         inspect(&self.held.lock().end)
     }
 
-    /// Changes the state from a thread that does not own the connection, and tells the owner.
+    /// Changes the state from a thread that does not own the connection, and informs the owner.
     pub fn interfere<R>(&self, step: impl FnOnce(&mut T, &mut T::Effects) -> R) -> R {
         self.interfere_held(self.held.lock(), step)
     }
 
-    /// [`interfere`](Self::interfere), unless another thread has the lock: `None` then.
+    /// [`interfere`](Self::interfere), but `None` if another thread has the lock.
     pub fn try_interfere<R>(&self, step: impl FnOnce(&mut T, &mut T::Effects) -> R) -> Option<R> {
         let held = self.held.try_lock()?;
         Some(self.interfere_held(held, step))
@@ -216,7 +216,7 @@ impl<T: Turn> Link<T> {
         let result = step(&mut held.end, &mut effects);
         let (mut soon, mut bells) = (false, Bells::new());
         if held.owner == Owner::Shared && held.end.is_quiet() {
-            // Most calls of many streams.
+            // Most calls on a connection with many streams end here.
             self.schedule_each([None, held.end.next_upkeep()]);
         } else if held.owner.admit_io(clock::now()) {
             let wants = self.watch(&mut held, &mut effects);
@@ -234,17 +234,17 @@ impl<T: Turn> Link<T> {
         result
     }
 
-    /// Has the I/O thread turn the connection, once for all calls before the turn.
+    /// Makes the I/O thread turn the connection. Several calls before that turn count as one.
     pub(super) fn call_soon(&self) {
         if !self.is_called.swap(true, Ordering::SeqCst) {
             self.io.call_soon(self.source());
         }
     }
 
-    /// Has the I/O thread do the [upkeep](Turn::upkeep) at `at`, or before. This needs no lock.
+    /// Makes the I/O thread do the [upkeep](Turn::upkeep) at `at` or earlier. This needs no lock.
     pub fn schedule(&self, at: Timestamp) {
         let at_nanos = at.as_nanos();
-        // Most often a timer is set, and the cheaper read shows it.
+        // Usually a timer is set already, which this cheaper read shows.
         if at_nanos < self.timer.load(Ordering::Relaxed)
             && at_nanos < self.timer.fetch_min(at_nanos, Ordering::AcqRel)
         {
@@ -256,7 +256,7 @@ impl<T: Turn> Link<T> {
         (times.into_iter().flatten()).for_each(|at| self.schedule(at));
     }
 
-    /// For calls of the I/O thread.
+    /// This connection as a source that the I/O thread can call.
     pub fn source(&self) -> Weak<dyn Source> {
         Weak::clone(&self.me) as Weak<Self>
     }
@@ -265,8 +265,8 @@ impl<T: Turn> Link<T> {
         self.held.lock()
     }
 
-    /// The token is dropped: the I/O thread owns the connection again. Returns whether there is
-    /// something to do for it now.
+    /// The token is dropped: the I/O thread owns the connection again. Returns whether it has
+    /// something to do now.
     pub(super) fn give_back(&self, number: usize, way: GiveBack) -> bool {
         if !self.generation.is_same_process() {
             return false;
@@ -295,7 +295,7 @@ impl<T: Turn> Link<T> {
     }
 
     /// The holder enters the host's code. The I/O thread stands in after [`HOST_PATIENCE`], or at
-    /// once if bytes wait for room.
+    /// once if bytes wait to be written.
     pub(super) fn enter_host(&self, held: &mut LockedEnd<T>, effects: &mut T::Effects) {
         let now = clock::now();
         held.owner.enter_host(match held.end.wants().write {
@@ -309,7 +309,7 @@ impl<T: Turn> Link<T> {
         }
     }
 
-    /// The I/O thread owns the connection: has its epoll watch for what the connection waits for.
+    /// The I/O thread owns the connection: makes its epoll watch for what the connection waits for.
     fn watch(&self, held: &mut LockedEnd<T>, effects: &mut T::Effects) -> Wants {
         let wants = held.end.wants();
         self.watch_for(held, wants, effects);
@@ -343,20 +343,20 @@ impl<T: Turn> Link<T> {
         self.schedule_each([at, held.end.next_upkeep()]);
     }
 
-    /// What the descriptor is watched for.
+    /// The events that the descriptor is watched for.
     fn interest(&self, wants: Wants) -> EventFlags {
         let socket = self.readiness().socket;
         let mut flags = EventFlags::empty();
         let (readable, writable) = wants.events(socket);
         flags.set(EventFlags::IN, readable);
         flags.set(EventFlags::OUT, writable);
-        // An owner that reads nothing is told of the peer's end all the same.
+        // An owner that reads nothing must still learn that the peer has ended.
         flags.set(EventFlags::RDHUP, socket && flags.is_empty());
         flags
     }
 
-    /// An event came for a connection that the I/O thread does not own: stops watching. Epoll tells
-    /// of the end of the peer whatever is watched for.
+    /// An event came for a connection that the I/O thread does not own: stops watching. Epoll
+    /// reports the end of the peer whatever it watches for.
     fn ignore(held: &mut LockedEnd<T>) {
         if let Some(registration) = &mut held.registration {
             if registration.interest().is_empty() {
@@ -373,7 +373,7 @@ impl<T: Turn> Link<T> {
         }
     }
 
-    /// One turn by the I/O thread, if it owns the connection. Returns whether another one may have
+    /// One turn by the I/O thread, if it owns the connection. Returns whether another turn may have
     /// something to do now.
     fn turn_as_io(&self, is_first: bool) -> bool {
         let mut effects = T::Effects::default();
@@ -388,7 +388,7 @@ impl<T: Turn> Link<T> {
                 }
                 return false;
             }
-            // An event may be the death of the peer; the turns behind the first have no event.
+            // An event may mean the death of the peer; the turns after the first have no event.
             let cause = match is_first {
                 true => Cause::Ready,
                 false => Cause::Woken,
@@ -411,7 +411,7 @@ impl<T: Turn> Link<T> {
 
 impl<T: Turn> Drop for Link<T> {
     fn drop(&mut self) {
-        // A forked child closes its copies of the descriptors, and sends nothing.
+        // A forked child only closes its copies of the descriptors, and sends nothing.
         if self.generation.is_same_process() {
             self.held.get_mut().end.let_go();
         }
@@ -420,7 +420,7 @@ impl<T: Turn> Drop for Link<T> {
 
 impl<T: Turn> Source for Link<T> {
     fn ready(&self) {
-        // First: what comes from now on may need another turn.
+        // This comes first: what arrives from now on may need another turn.
         self.is_called.store(false, Ordering::SeqCst);
         for turn in 0..CALLS_AT_ONCE {
             if !self.turn_as_io(turn == 0) {
@@ -431,7 +431,8 @@ impl<T: Turn> Source for Link<T> {
     }
 
     fn timer(&self) {
-        // First, so that work that becomes due later sets a timer of its own. A later time stays.
+        // This comes first, so that work that becomes due later sets a timer of its own. A later
+        // time stays.
         let now = clock::now().as_nanos();
         let due = |at| (at <= now).then_some(NEVER);
         let _ = (self.timer).fetch_update(Ordering::AcqRel, Ordering::Relaxed, due);

@@ -18,15 +18,15 @@ use crate::driver::waiting::{Cause, Wants};
 use crate::error::Error;
 use crate::proto::Timestamp;
 
-/// While more bytes than this wait to be written outside a stream, the peer asks and does not read
-/// the answers.
+/// While more bytes than this wait to be written outside a stream, the peer sends requests but does
+/// not read the answers.
 pub const ANSWERS_HIGH_WATER_BYTES: u64 = 1 << 20;
 
-/// Messages that one turn reads, and produces, before other connections have their turns, and a
+/// The most messages that one turn reads, and produces, before other connections get a turn and a
 /// consumer looks at its token.
 pub const TURN_MESSAGES: usize = 64;
-/// Bytes of bodies that one turn reads, and copies or writes to be sent. They still lie in a cache
-/// when they are used.
+/// The most bytes of bodies that one turn reads, copies, or writes. This few bytes still lie in a
+/// cache when they are used.
 pub const TURN_BYTES: u64 = 256 << 10;
 
 /// Streams of a connection for which something has changed.
@@ -34,14 +34,14 @@ pub const TURN_BYTES: u64 = 256 << 10;
 pub struct Stirred {
     /// Their numbers.
     pub numbers: SmallVec<[u32; 4]>,
-    /// Those for which a time has come.
+    /// Streams for which a time has come.
     pub late: SmallVec<[u32; 1]>,
-    /// All of them.
+    /// All streams have changed.
     pub all: bool,
 }
 
 impl Stirred {
-    /// Whether there are none.
+    /// Whether no stream has changed.
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty() && self.late.is_empty() && !self.all
     }
@@ -59,15 +59,15 @@ impl Stirred {
 pub trait Turn: Send + Sized + 'static {
     /// What does not need the lock.
     type Context: Send + Sync;
-    /// What a turn brings about that is done once the lock is released.
+    /// The effects of a turn, which are carried out once the lock is released.
     type Effects: Default;
 
-    /// One turn: writes, reads and answers as much as goes without blocking and as the bounds of a
-    /// turn allow.
+    /// One turn: writes, reads and answers as much as is possible without blocking and within the
+    /// bounds of a turn.
     fn turn(&mut self, cause: Cause, effects: &mut Self::Effects) -> Wants;
 
-    /// Whether no turn is needed now: nothing waits to be written, to be sent or to be told, and an
-    /// event announces each message that is to be read. False if that is not known.
+    /// Whether no turn is needed now: nothing waits to be written, sent or reported, and an event
+    /// announces each message that comes. False if this is not known.
     fn is_quiet(&self) -> bool {
         false
     }
@@ -80,19 +80,19 @@ pub trait Turn: Send + Sized + 'static {
     /// What an owner would wait for now.
     fn wants(&self) -> Wants;
 
-    /// Does what is due at `now`, whoever owns the connection.
+    /// Does the upkeep that is due at `now`, whoever owns the connection.
     fn upkeep(&mut self, now: Timestamp, effects: &mut Self::Effects);
 
-    /// When something is due next.
+    /// When the next upkeep is due.
     fn next_upkeep(&self) -> Option<Timestamp>;
 
-    /// Ends the connection: it cannot be watched, or a turn of it panicked.
+    /// Ends the connection, because it cannot be watched or a turn of it panicked.
     fn fail(&mut self, error: Error, effects: &mut Self::Effects);
 
     /// Whether the connection is over.
     fn is_over(&self) -> bool;
 
-    /// The streams that have changed since the last call: their tokens are told.
+    /// The streams that have changed since the last call, so that their tokens can be informed.
     fn take_stirred(&mut self) -> Stirred {
         Stirred::default()
     }
@@ -103,17 +103,17 @@ pub trait Turn: Send + Sized + 'static {
         true
     }
 
-    /// The last guest of a stream is gone, on a connection that carries many.
+    /// The last guest of a stream is gone; for a connection that carries many streams.
     fn leave(&mut self, number: u32, effects: &mut Self::Effects) {
         let _ = (number, effects);
     }
 
-    /// The I/O thread turns the connection soon: what a step queues until then, it writes.
+    /// The I/O thread turns the connection soon, and will write what is queued until then.
     fn leave_writes(&mut self) {}
 
-    /// Sends what waits, before a connection that nothing needs is dropped.
+    /// Sends what waits to be sent. Called before a connection that nothing needs is dropped.
     fn let_go(&mut self);
 
-    /// Does the effects of a turn. No lock of a connection is held.
+    /// Carries out the effects of a turn. No lock of a connection is held.
     fn settle(link: &std::sync::Arc<Link<Self>>, effects: Self::Effects);
 }

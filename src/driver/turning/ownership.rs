@@ -11,11 +11,12 @@
 //!               give_back        └──────────────── hold ── Deputy ◀──┘
 //! ```
 //!
-//! A connection that carries many streams is [`Shared`](Owner::Shared), for good: the I/O thread turns
-//! it, and each stream has a token as a guest.
+//! A connection that carries many streams stays [`Shared`](Owner::Shared) for good: the I/O thread
+//! turns it, and each stream is a guest with a token.
 //!
 //! A holder may stay in the host's code for long, while the peer cancels, returns memory or dies.
-//! It names a time when it enters. From then on the I/O thread stands in, until the holder is back.
+//! When it enters, it names a time. From that time on, the I/O thread stands in until the holder is
+//! back.
 
 use crate::proto::Timestamp;
 
@@ -47,17 +48,17 @@ impl Owner {
         is_free
     }
 
-    /// The token is gone.
+    /// The token is dropped.
     pub fn give_back(&mut self) {
         *self = Self::IoThread;
     }
 
-    /// The I/O thread turns the connection from now on, whoever has it.
+    /// From now on the I/O thread turns the connection, whoever has it.
     pub fn share(&mut self) {
         *self = Self::Shared;
     }
 
-    /// The holder is here, back from the host's code or not.
+    /// The holder has the connection again, whether it comes from the host's code or not.
     pub fn hold(&mut self) {
         *self = Self::Holder;
     }
@@ -67,8 +68,8 @@ impl Owner {
         *self = Self::Host { until };
     }
 
-    /// Whether the I/O thread turns the connection at `now`. A holder that is late in the host's
-    /// code gets a deputy by this call.
+    /// Whether the I/O thread turns the connection at `now`. If a holder is late in the host's
+    /// code, this call makes the I/O thread its deputy.
     pub fn admit_io(&mut self, now: Timestamp) -> bool {
         match *self {
             Self::IoThread | Self::Deputy | Self::Shared => true,
@@ -80,7 +81,7 @@ impl Owner {
         }
     }
 
-    /// When the I/O thread has to ask again, if a holder is in the host's code.
+    /// When the I/O thread must ask again; `Some` if a holder is in the host's code.
     pub fn deputy_at(self) -> Option<Timestamp> {
         match self {
             Self::Host { until } => Some(until),
@@ -92,9 +93,9 @@ impl Owner {
 /// How the I/O thread gets a connection back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GiveBack {
-    /// It watches the connection at once, and turns it where there is something to do.
+    /// It watches the connection at once, and turns it if there is something to do.
     Now,
-    /// It watches the connection, and is the caller, which turns it next.
+    /// It is the calling thread. It watches the connection, and turns it next.
     Here,
     /// It begins to watch only after [`HOST_PATIENCE`](crate::driver::waiting::HOST_PATIENCE),
     /// unless something is to be written.

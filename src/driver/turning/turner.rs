@@ -1,5 +1,5 @@
-//! The token of a connection that the I/O thread does not own, and those of the streams that share
-//! one.
+//! The token of a connection that the I/O thread does not own, and the tokens of streams that share
+//! a connection.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,23 +12,24 @@ use crate::driver::waiting::Wants;
 /// The right to turn a connection, or a stream's right to act on a connection that it shares.
 ///
 /// A holder turns the connection, or sleeps on the connection's descriptors and its own bell.
-/// Dropping the token gives the connection back to the I/O thread. There is one holder at most, but
-/// for a connection with a stream in each direction: its two streams [share](Self::share) the right.
-/// The bell of either rings after each step of the other, which may have read what the first waits
+/// Dropping the token gives the connection back to the I/O thread. There is at most one holder,
+/// except for a connection with a stream in each direction: its two streams [share](Self::share)
+/// the right. After each step of one, the bell of the other rings, because the step may have read
+/// what the other waits for.
 /// for.
-///
-/// A guest has one of the streams of a connection that carries many. The I/O thread turns that
+/// A guest is one of the streams of a connection that carries many. The I/O thread turns that
+/// connection, and the guest sleeps only on its bell.
 /// connection, and the guest sleeps on its bell alone.
 pub struct Turner<T: Turn> {
     link: Arc<Link<T>>,
-    /// The stream; 0 where it has the connection to itself.
+    /// The number of the stream; 0 if the stream has the connection to itself.
     number: u32,
     /// 0, or 1 for the second token.
     slot: usize,
     right: Right,
 }
 
-/// What a token stands for.
+/// What a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Right {
     Holder(GiveBack),
@@ -69,7 +70,8 @@ impl<T: Turn> Turner<T> {
         other
     }
 
-    /// Leaves the connection, which carries many streams from now on, to the I/O thread for good.
+    /// Leaves the connection to the I/O thread for good, because it carries many streams from now
+    /// on.
     pub fn become_guest(&mut self) {
         if self.is_guest() {
             return;
@@ -77,11 +79,11 @@ impl<T: Turn> Turner<T> {
         self.slot = self.link.share(self.number);
         self.right = Right::Guest;
         (self.link.io().holders()).fetch_sub(1, Ordering::Relaxed);
-        // What was read before may wait.
+        // Messages that were read before may wait.
         self.link.call_soon();
     }
 
-    /// What to sleep for on the descriptors of the connection. A guest sleeps on its bell alone.
+    /// What to sleep for on the descriptors of the connection. A guest sleeps only on its bell.
     pub fn wants(&self) -> Wants {
         match self.right {
             Right::Holder(_) => self.link.inspect(T::wants),
@@ -113,17 +115,18 @@ impl<T: Turn> Turner<T> {
         }
     }
 
-    /// Runs `step` under the lock, and does its effects.
+    /// Runs `step` under the lock, then carries out its effects.
     pub fn step<R>(&mut self, step: impl FnOnce(&mut T, &mut T::Effects) -> R) -> R {
         self.step_and(false, step)
     }
 
-    /// The same, after which the caller enters the host's code.
+    /// The same as [`step`](Self::step), if the caller enters the host's code afterwards.
     pub fn step_to_host<R>(&mut self, step: impl FnOnce(&mut T, &mut T::Effects) -> R) -> R {
         self.step_and(true, step)
     }
 
-    /// Gives the connection back to the I/O thread, which is the caller and turns it next.
+    /// Gives the connection back to the I/O thread, if that is the calling thread and turns it
+    /// next.
     pub fn give_back_here(mut self) {
         self.set_way(GiveBack::Here);
     }

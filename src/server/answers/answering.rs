@@ -1,4 +1,4 @@
-//! One stream on the thread that sends what producers bring.
+//! One stream on the thread that sends what producers have brought.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const STATUS_KEY: &[u8] = b"dipc_status";
 /// How far a stream has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AnswerPhase {
-    /// It has no schema.
+    /// It has no schema yet.
     Opening,
     Sending,
     /// The producer has brought everything.
@@ -88,7 +88,8 @@ impl Answering {
         Ok(room > 0)
     }
 
-    /// The status that the metadata of a failure name, as the metadata for a client's handler do.
+    /// The status that the metadata of a failure name. A client's handler finds the status in its
+    /// metadata in the same way.
     fn named_status(&self, metadata: Option<&[u8]>) -> Status {
         let pairs = metadata.map(parse_pairs).and_then(Result::ok);
         let named = pairs.iter().flatten().find(|(key, _)| *key == STATUS_KEY);
@@ -96,7 +97,7 @@ impl Answering {
         code.and_then(Status::from_code).unwrap_or(Status::Provider)
     }
 
-    /// Adds metadata to the headers of the answer. Pairs that are no headers are left out.
+    /// Adds metadata to the headers of the answer. Leaves out pairs that cannot be headers.
     fn add_headers(&self, metadata: Option<&[u8]>, but: Option<&[u8]>) -> Result<()> {
         let Some(metadata) = metadata else {
             return Ok(());
@@ -137,7 +138,7 @@ impl LoopStream for Answering {
                     return Err(wrong("brings more than it was asked for, or out of order"));
                 }
                 None if has_room => return Ok(Next::Idle),
-                // Nobody else reads the client's messages until the next call.
+                // No other thread reads the client's messages until the next call.
                 None => return Ok(Next::Sleep),
             }
         }
@@ -151,7 +152,7 @@ impl LoopStream for Answering {
     fn watch(&mut self, next: Next, watcher: Watcher<'_>) -> Result<()> {
         match (next, self.watches_room) {
             (Next::Sleep, false) => {
-                // It is readable at first.
+                // The descriptor is readable at first.
                 self.request.with_fd(|fd| watcher.add_fd(fd))??;
                 self.watches_room = true;
             }
@@ -173,7 +174,7 @@ impl LoopStream for Answering {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        // Before the request, whose drop lets a stop of the server go on.
+        // Closed before the request is dropped, because that drop lets a stop of the server go on.
         self.offers.close();
     }
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::arrow::async_consumer::{AsyncConsumer, HostProducer, Produced};
 use crate::error::{Error, Status};
 
-/// The most tasks that a producer is asked for and that are not sent. Each may hold a batch.
+/// The most tasks that a producer may be asked for before they are sent. Each may hold a batch.
 const MOST_AHEAD: u32 = 8;
 
 /// The queue of one stream.
@@ -31,17 +31,17 @@ struct OfferQueue {
     usage: Usage,
 }
 
-/// The last of its milestones that the producer has come to.
+/// The last milestone that the producer has reached.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum Brought {
     #[default]
     Nothing,
     Schema,
-    /// Its end, or that it has failed or is gone.
+    /// The producer has ended, has failed or is gone.
     End,
 }
 
-/// What is done with what the producer brings.
+/// What to do with what the producer brings.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum Usage {
     #[default]
@@ -64,7 +64,8 @@ impl Offers {
         }
     }
 
-    /// What the producer has brought next. A task only if there is `room` for it.
+    /// The next thing that the producer has brought. A task is returned only if there is `room` for
+    /// it.
     pub(super) fn next(&self, room: bool) -> Option<Produced> {
         let mut state = self.state.lock();
         let is_task = matches!(state.queue.front(), Some(Produced::Task(..)));
@@ -80,7 +81,7 @@ impl Offers {
         self.state.lock().usage == Usage::Refused
     }
 
-    /// Asks the producer for tasks, several at once, as the client has room for `room` of them.
+    /// Asks the producer for tasks, several at once, if the client has room for `room` of them.
     pub(super) fn ask(&self, room: u64) {
         let most = u32::try_from(room).map_or(MOST_AHEAD, |room| room.min(MOST_AHEAD));
         let due = {
@@ -93,13 +94,12 @@ impl Offers {
             due
         };
         if due > 0 {
-            // Without the lock: the producer may bring tasks within this call.
+            // Called without the lock: the producer may bring tasks within this call.
             self.producer.request(due);
         }
     }
 
-    /// Nothing more is wanted. Discards what is here, and cancels the producer unless that has
-    /// ended.
+    /// Nothing more is wanted. Discards what is here, and cancels the producer unless it has ended.
     pub(super) fn close(&self) {
         let (queue, has_ended) = {
             let mut state = self.state.lock();
@@ -107,7 +107,7 @@ impl Offers {
             let has_ended = state.brought == Brought::End;
             (std::mem::take(&mut state.queue), has_ended)
         };
-        // Tasks call the host.
+        // The drop of a task calls the host, so the lock must be free.
         drop(queue);
         if !has_ended {
             self.producer.cancel();
@@ -128,7 +128,7 @@ impl AsyncConsumer for Offers {
                 state.brought = Brought::End;
             }
             drop(state);
-            // A task calls the host.
+            // The drop of a task calls the host.
             drop(produced);
             return outcome;
         }
