@@ -20,7 +20,7 @@ pub(super) enum Asked {
     Decided(IncomingRequest, Allowed),
     /// It has a ticket, and a place among the streams.
     Admitted(IncomingRequest, Allowed, Admission),
-    /// It gets an error for an answer. With the host's name for the client.
+    /// It is answered with an error. The second value is the host's name for the client.
     Refused(IncomingRequest, Option<String>, Error),
     /// A stream serves it.
     Begun(Begun),
@@ -28,19 +28,19 @@ pub(super) enum Asked {
     Answered(Turner<End>),
 }
 
-/// Where a stream is served that has begun.
+/// Where a stream is served after it has begun.
 pub(super) enum Begun {
-    /// On the connection, by the thread that turns it. The connection may be free as well.
+    /// On the connection, by the thread that turns it. The connection may also be free.
     Here(Turner<End>),
     /// On a thread of its own.
     Thread(Box<dyn StreamWork>),
-    /// By a host of the pull form, or by the thread of the stream's other part.
+    /// By a host of the pull form, or by the thread that serves the stream's other part.
     Elsewhere,
 }
 
 impl Begun {
-    /// Gives a stream that needs a thread to `run`. Returns the connection that the calling thread
-    /// has to turn.
+    /// Gives a stream that needs a thread to `run`. Returns the connection if the calling thread
+    /// has to turn it.
     pub(super) fn dispatch(self, run: impl FnOnce(Box<dyn StreamWork>)) -> Option<Turner<End>> {
         match self {
             Self::Here(turner) => Some(turner),
@@ -55,10 +55,10 @@ impl Begun {
 
 /// A stream that needs a thread of its own.
 pub(super) trait StreamWork: Send {
-    /// Serves the stream. Gives the connection back, where it is free for the next request.
+    /// Serves the stream. Gives the connection back if it is free for the next request.
     fn run(self: Box<Self>) -> Begun;
 
-    /// Ends the stream, for which there is no thread.
+    /// Ends the stream, because there is no thread for it.
     fn refuse(self: Box<Self>, error: &Error);
 }
 
@@ -76,9 +76,9 @@ impl StreamWork for HeavyTable {
     }
 }
 
-/// Brings requests further, on whatever thread.
+/// Moves requests on to their next state, on any thread.
 pub(super) trait Dispatch: Send + Sync {
-    /// Brings a request as far as the calling thread can.
+    /// Moves a request on as far as the calling thread can.
     fn advance(&self, asked: Asked) -> Begun;
 }
 
@@ -88,11 +88,12 @@ pub(super) struct IncomingRequest {
     pub(super) owner: ConnectionOwner,
 }
 
-/// Who has the connection of a request.
+/// The owner of a request's connection.
 pub(super) enum ConnectionOwner {
     /// The request.
     Request(Turner<End>),
-    /// The stream that the client sends, and in an exchange the server's own stream.
+    /// The stream that the client sends; and in an exchange also the token of the server's own
+    /// stream.
     Stream(Arc<ClientStream>, Option<Turner<End>>),
 }
 
@@ -125,7 +126,7 @@ impl IncomingRequest {
         }
     }
 
-    /// A connection that carries many streams from now on goes to the I/O thread.
+    /// If the connection carries many streams from now on, gives it to the I/O thread.
     pub(super) fn share_connection(self) -> Self {
         match self.owner {
             ConnectionOwner::Request(mut turner)

@@ -8,7 +8,7 @@ use crate::driver::figures::Record;
 use crate::error::{Error, Result};
 use crate::proto::{self, Headers, Selection, Timestamp, Verb};
 
-/// Whom the host has allowed a request.
+/// What the host has said about the client when it allowed a request.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Allowed {
     /// The host's name for the client.
@@ -17,7 +17,7 @@ pub(super) struct Allowed {
     pub(super) label: Option<String>,
 }
 
-/// What a request has in addition to its ticket.
+/// What belongs to a request in addition to its ticket.
 pub(super) struct AskedFor {
     pub(super) verb: Verb,
     pub(super) headers: Headers,
@@ -25,14 +25,14 @@ pub(super) struct AskedFor {
     pub(super) deadline: Option<Timestamp>,
     /// The host's name for the client.
     pub(super) principal: Mutex<Option<String>>,
-    /// The host's label for the request, of one that is not begun.
+    /// The host's label for the request, until the request begins.
     pub(super) label: Mutex<Option<String>>,
     /// `None` while the host decides about the request.
     pub(super) record: Option<Arc<Record>>,
 }
 
 impl AskedFor {
-    /// Of a request that came `at` that time.
+    /// For a request that came at the time `at`.
     pub(super) fn of(request: &proto::Request, at: Timestamp) -> Self {
         Self {
             verb: request.verb,
@@ -45,7 +45,7 @@ impl AskedFor {
         }
     }
 
-    /// Of the same request for the whole table, on its way past the middleware.
+    /// The same request, but for the whole table, as the middleware passes it on.
     pub(super) fn forwarded(&self) -> Self {
         Self {
             verb: self.verb,
@@ -58,7 +58,7 @@ impl AskedFor {
         }
     }
 
-    /// Of a request that the host has allowed.
+    /// For a request that the host has allowed.
     pub(super) fn of_allowed(
         request: &proto::Request,
         allowed: Allowed,
@@ -72,11 +72,12 @@ impl AskedFor {
     }
 }
 
-/// The selection of a request, and who selects.
+/// The selection of a request, and who carries it out.
 #[derive(Debug)]
 pub(super) struct Selected {
     pub(super) selection: Selection,
-    /// Whether the host selects by itself. Not said before the stream begins: the library does.
+    /// Whether the host selects by itself. If the host has not said so before the stream begins,
+    /// the library selects.
     is_left_to_host: OnceLock<bool>,
 }
 
@@ -88,7 +89,7 @@ impl Selected {
         }
     }
 
-    /// From now on the host selects.
+    /// From now on the host selects by itself.
     ///
     /// # Errors
     ///
@@ -102,7 +103,7 @@ impl Selected {
         }
     }
 
-    /// What is left to the library to select of a stream that begins now.
+    /// What the library still has to select of a stream that begins now.
     pub(super) fn left(&self) -> Selection {
         match self.is_left_to_host.get_or_init(|| false) {
             true => Selection::new(),

@@ -14,22 +14,22 @@ use crate::error::{Error, Result};
 /// The table that comes with a request.
 pub(super) enum Attachment {
     Nothing,
-    /// The client's.
+    /// The client's table.
     Client(Arc<ClientStream>),
-    /// What the middleware sends in its place.
+    /// The table that the middleware sends in place of the client's.
     Forwarded(Forwarded),
 }
 
 /// A table on its way to the host.
 pub enum SentTable {
-    /// Of the client.
+    /// From the client.
     Client(Box<Stream>),
-    /// Of the middleware before the host.
+    /// From the middleware that stands before the host.
     Forwarded(DeviceStreamReader),
 }
 
 impl Attachment {
-    /// Fails if the host has left something of the table that a middleware sends.
+    /// Fails if the host has not read all of the table that a middleware sends.
     pub(super) fn ensure_read(&self) -> Result<()> {
         match self {
             Self::Forwarded(forwarded) => forwarded.ensure_read(),
@@ -37,7 +37,7 @@ impl Attachment {
         }
     }
 
-    /// The stream of the client, also where the middleware has taken it.
+    /// The client's stream, even if the middleware has taken it.
     pub(super) fn of_client(&self) -> Option<&Arc<ClientStream>> {
         match self {
             Self::Nothing => None,
@@ -46,7 +46,7 @@ impl Attachment {
         }
     }
 
-    /// [`of_client`](Self::of_client), for a host that wants one.
+    /// [`of_client`](Self::of_client), but an error if there is no such stream.
     pub(super) fn client_stream(&self) -> Result<&Arc<ClientStream>> {
         (self.of_client())
             .ok_or_else(|| Error::invalid_argument("the client of this request sends no stream"))
@@ -71,7 +71,8 @@ impl Attachment {
 
     /// Tells the client that the first `batches` of its stream are safe.
     pub(super) fn send_result(&self, batches: u64, bytes: &[u8]) -> Result<()> {
-        // The batches of a middleware are not those that the client counts.
+        // The batches of a middleware are not those that the client counts, so the result names
+        // none.
         let batches = match self {
             Self::Forwarded(_) => 0,
             Self::Client(_) | Self::Nothing => batches,
@@ -82,7 +83,7 @@ impl Attachment {
 
 /// What a middleware sends on with a request.
 pub(super) struct Forwarded {
-    /// The table in the place of the client's, until the host takes it.
+    /// The table that replaces the client's, until the host takes it.
     table: Mutex<Option<DeviceStreamReader>>,
     /// The host has read the table to its end.
     is_read: Arc<AtomicBool>,
@@ -114,7 +115,7 @@ impl Forwarded {
         ))))
     }
 
-    /// Fails if the host has left something of the table.
+    /// Fails if the host has not read the whole table.
     pub(super) fn ensure_read(&self) -> Result<()> {
         match self.is_read.load(Ordering::Acquire) {
             true => Ok(()),

@@ -1,7 +1,7 @@
 //! The host's decision about each request, before anything else is done for it (rule Q7).
 //!
-//! The host may need long: a thread of the stream asks it, and never an I/O thread. The number
-//! of questions under way is bounded, as streams are.
+//! The host may need long to decide, so a thread of the stream asks it, never an I/O thread. The
+//! number of questions under way is bounded, as the number of streams is.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -24,21 +24,21 @@ use crate::error::Result;
 pub(super) enum Asking {
     /// By a call.
     Call(SharedAuthorizer),
-    /// By the queue of requests, in the pull form.
+    /// Through the queue of requests, in the pull form.
     Pull(Weak<PullQueues>),
 }
 
 /// The authorizer of one server.
 pub(super) struct Authorizing {
-    /// `None` once the server is gone: the last of it is dropped by a thread of the host's or of a
-    /// stream's.
+    /// `None` once the server is gone. Then a thread of the host's or of a stream's drops the last
+    /// reference.
     way: Mutex<Option<Asking>>,
     /// Questions under way.
     asking: AtomicUsize,
     most: usize,
 }
 
-/// A question under way. The drop ends it, also where the host's code panics.
+/// A question under way. The drop ends the question, even if the host's code panics.
 pub(super) struct OpenDecision(pub(super) Arc<Authorizing>);
 
 impl Drop for OpenDecision {
@@ -56,13 +56,13 @@ impl Authorizing {
         }
     }
 
-    /// Nobody is asked any more.
+    /// The host is not asked any more.
     pub(super) fn close(&self) {
         let way = self.way.lock().take();
         drop(way);
     }
 
-    /// A place for a question. The error is the number of questions, as many as there may be.
+    /// A place for a question. If all places are taken, the error is their number.
     pub(super) fn deciding(self: &Arc<Self>) -> Result<OpenDecision, usize> {
         let deciding = OpenDecision(Arc::clone(self));
         match self.asking.fetch_add(1, Relaxed) {
@@ -86,7 +86,7 @@ impl Authorizing {
             Asking::Pull(pulls) => {
                 let (word, answer) = mpsc::sync_channel(1);
                 let word = Reply::Decided(Mutex::new(Some(word)));
-                // The server can go while the host decides.
+                // The server may go away while the host decides.
                 pulls.upgrade().ok_or_else(stopped)?.put(request(word));
                 return answer.recv().unwrap_or_else(|_| Err(stopped()));
             }

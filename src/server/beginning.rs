@@ -63,7 +63,7 @@ impl ServerCore {
                 (stream, Some(source))
             }
         };
-        // Before the provider's call, which may never return.
+        // Set before the provider's call, which may never return.
         lose_with(&stream, &slot);
         if let Some(id) = shared_id {
             self.streams.offer(id, &stream);
@@ -107,7 +107,7 @@ impl ServerCore {
         Begun::Elsewhere
     }
 
-    /// Begins to send a published table. The owner of the connection continues it.
+    /// Begins to send a published table. The owner of the connection sends the rest.
     fn publish(
         &self,
         mut turner: Turner<End>,
@@ -131,7 +131,7 @@ impl ServerCore {
         }
     }
 
-    /// The record of a request that `entry` answers.
+    /// The record of a request that is answered by `entry`.
     fn record(&self, incoming: &IncomingRequest, entry: &Entry, allowed: &Allowed) -> Arc<Record> {
         let request = &incoming.request.request;
         let label = match (&allowed.label, request.verb) {
@@ -140,7 +140,7 @@ impl ServerCore {
                 label_of(&request.ticket)
             }
             (None, Verb::List) if matches!(entry, Entry::Published(_)) => LIST.to_owned(),
-            // A client chooses these tickets: they make no labels.
+            // A client chooses these tickets, so they do not become labels.
             (None, _) => HANDLER.to_owned(),
         };
         let principal = allowed.principal.clone();
@@ -149,8 +149,9 @@ impl ServerCore {
     }
 }
 
-/// Whether the turns of the connection may send a table. A body that has to be copied would hold up
-/// the other streams of a connection: a stream of a provider copies on its thread.
+/// Whether the turns of the connection may send a table. If a body had to be copied, that would
+/// hold up the other streams of the connection. A stream of a provider is copied on its own thread
+/// instead.
 fn may_turn(
     turner: &Turner<End>,
     asked: &ArrivedRequest,

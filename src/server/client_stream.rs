@@ -28,7 +28,8 @@ use crate::server::errors::answered_before;
 pub struct TakeOptions {
     /// How many batches and bytes a client may send before the host takes them.
     pub window: Credit,
-    /// Most bytes of copies that a client may lend at once. Beyond it bodies travel as bytes.
+    /// Most bytes of copies that a client may lend at once. Bodies beyond this limit travel as
+    /// bytes.
     pub lent_limit: u64,
     /// Level of validation; `None`: `Structure` for a client of the same user, `Full` for others
     /// (rule A8).
@@ -58,8 +59,8 @@ impl Default for TakeOptions {
 
 /// A stream that a client sends.
 ///
-/// The connection is the stream's until the client's last word on it: also a stream that the host
-/// does not want is read, and thrown away (rule Q10).
+/// The stream owns the connection until the client has sent its last word. Even a stream that the
+/// host does not want is read, and thrown away (rule Q10).
 pub(super) struct ClientStream {
     link: StreamLink,
     /// Names the stream on the connection.
@@ -67,10 +68,10 @@ pub(super) struct ClientStream {
     info: StreamInfo,
     grant: Grant,
     decode: DecodeOptions,
-    /// Ends the host's reads, on whatever thread, once the request is over.
+    /// Ends the host's reads on any thread, once the request is over.
     over: Cancel,
-    /// The host has taken the stream. Set with the lock of `progress`, and read without it: a
-    /// thread that waits for the schema holds that lock.
+    /// The host has taken the stream. Set under the lock of `progress` but read without it, because
+    /// a thread that waits for the schema holds that lock.
     is_taken: AtomicBool,
     /// The request, once it is begun.
     record: OnceLock<Arc<Record>>,
@@ -79,11 +80,11 @@ pub(super) struct ClientStream {
 
 /// How far the host has come with the stream.
 enum TakeProgress {
-    /// It has not taken the stream.
+    /// The host has not taken the stream.
     Waiting(Box<Fetch>),
-    /// It has the stream.
+    /// The host has the stream.
     Reading,
-    /// It has given the stream back.
+    /// The host has given the stream back.
     Read(Box<Fetch>),
     /// The client was told an outcome.
     Answered,
@@ -161,7 +162,7 @@ impl ClientStream {
         &self.link
     }
 
-    /// The schema of the stream, for a host that decides with it.
+    /// The schema of the stream, for a host that needs it for its decision.
     pub(super) fn schema(&self) -> Result<OwnedSchema> {
         let mut progress = self.progress.lock();
         let (TakeProgress::Waiting(fetch) | TakeProgress::Read(fetch)) = &mut *progress else {
@@ -193,7 +194,7 @@ impl ClientStream {
         Ok(stream)
     }
 
-    /// Tells the client that the first `batches` are safe.
+    /// Tells the client that the first `batches` record batches are safe.
     pub(super) fn send_result(&self, batches: u64, bytes: &[u8]) -> Result<()> {
         if self.is_answered() {
             return Err(answered_before());
@@ -220,15 +221,16 @@ impl ClientStream {
         self.over.is_cancelled()
     }
 
-    /// Tells the client the outcome, once. A host that has left something of the stream, or has it
-    /// still, has not taken the stream.
+    /// Tells the client the outcome, once. If the host has not read the whole stream, or still has
+    /// it, the outcome is that it has not taken the stream.
     ///
     /// # Errors
     ///
-    /// The client was not told of the success that the host said, or it was told an outcome before.
+    /// The host reports success but the client was not told of it, or the client was told an
+    /// outcome before.
     pub(super) fn answer(&self, outcome: Result<(), (i32, String)>) -> Result<()> {
         let is_gone = self.link.ensure_streaming().is_err();
-        // Another thread may wait for the client, with the lock or with the stream.
+        // Another thread may be waiting for the client while it has the lock or the stream.
         self.over.cancel();
         let before = mem::replace(&mut *self.progress.lock(), TakeProgress::Answered);
         let (fetch, is_taken) = match before {
@@ -238,7 +240,7 @@ impl ClientStream {
             TakeProgress::Answered => return Err(answered_before()),
         };
         if fetch.is_none() {
-            // The host still has the stream, and with it the stream's place.
+            // The host still has the stream, and the stream still has its place.
             self.link.serve_no_more();
         }
         let whole = fetch.as_ref().filter(|it| is_taken && it.is_complete());
@@ -279,13 +281,13 @@ impl ClientStream {
         if let Some(advice) = error.advice() {
             let _ = (self.link).add_answer_headers(&Headers::of_advice(advice));
         }
-        // It fails only where the client has gone.
+        // It fails only if the client has gone.
         let _ = self.answer(Err((error.status().code(), error.text().to_owned())));
     }
 }
 
-/// The error if the host says that it has taken a table, and has not read it. `is_taken`: the host
-/// has begun to read it.
+/// The error if the host says that it has taken a table, but has not read all of it. `is_taken`:
+/// the host has begun to read.
 pub(super) fn not_read(is_taken: bool) -> Error {
     let text = match is_taken {
         true => "the server's host left the table before its end",

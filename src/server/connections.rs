@@ -1,4 +1,5 @@
-//! How many connections a server keeps, and of whom. A client past a bound hears so (rule Q8).
+//! How many connections a server keeps, in all and of each peer. A client beyond a bound gets an
+//! error (rule Q8).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,11 +13,11 @@ use crate::transport::PeerOrigin;
 
 /// Descriptors of a connection over shm: the socket, and the peer's process.
 const DESCRIPTORS_OVER_SHM: usize = 2;
-/// The default bound on descriptors where the process may open any number of files.
+/// The default bound on descriptors if the process may open any number of files.
 const MOST: usize = 1 << 20;
 
-/// What a server's connections may be and have: a number, or by default a share of the files that
-/// this process may open.
+/// The bounds on a server's connections: a number, or by default a share of the files that this
+/// process may open.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConnectionBounds {
     connections: Bounds,
@@ -31,13 +32,13 @@ pub(super) struct ConnectionTable {
     peers: HashMap<PeerKey, PeerUse>,
 }
 
-/// A connection, which has so many descriptors.
+/// A connection, and the number of its descriptors.
 struct KeptLink {
     link: Arc<EndLink>,
     descriptors: usize,
 }
 
-/// What a peer has, or all of them.
+/// What one peer has, or all peers together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct PeerUse {
     connections: usize,
@@ -63,7 +64,7 @@ impl ConnectionBounds {
         }
     }
 
-    /// How many connections there may be, each as one over shm.
+    /// How many connections there may be, if each has as many descriptors as one over shm.
     pub(super) fn most(self) -> usize {
         let by_files = self.descriptors.all() / DESCRIPTORS_OVER_SHM;
         self.connections.all().min(by_files.max(1))
@@ -104,7 +105,7 @@ impl ConnectionTable {
             .ensure_place(key, taken.descriptors, of_peer.descriptors)
     }
 
-    /// Counts a connection, which has so many descriptors.
+    /// Counts a connection and its descriptors.
     pub(super) fn add(&mut self, link: &Arc<EndLink>, descriptors: usize) {
         let key = PeerKey::of(link.origin());
         let kept = KeptLink {
@@ -116,12 +117,13 @@ impl ConnectionTable {
         self.peers.entry(key).or_default().add(descriptors);
     }
 
-    /// Whether it is one of them and has closed: another thread is about to remove it.
+    /// Whether `link` is one of the connections and has closed: another thread is about to remove
+    /// it.
     pub(super) fn has_closed(&self, link: &EndLink) -> bool {
         link.is_closed() && self.links.contains_key(&link.context.id)
     }
 
-    /// Returns whether it was one of them.
+    /// Removes `link`. Returns whether it was one of the connections.
     pub(super) fn remove(&mut self, link: &EndLink) -> bool {
         let Some(KeptLink { descriptors, .. }) = self.links.remove(&link.context.id) else {
             return false;
@@ -174,8 +176,8 @@ mod tests {
         connections
     }
 
-    /// One machine or one other user does not get every place; ports and forms of an address do
-    /// not make two of one.
+    /// One machine or one other user cannot get every place. Connections of one peer count as such
+    /// even if ports or forms of its address differ.
     #[test]
     fn one_peer_has_a_bound() {
         let bounds = ConnectionBounds::new(Some(300), Some(50));
@@ -198,7 +200,7 @@ mod tests {
         }
     }
 
-    /// A bound of one peer holds without one on all.
+    /// A bound on each peer holds even if there is no bound on all.
     #[test]
     fn each_bound_may_be_given_alone() {
         let stranger = shm(getuid().as_raw() + 1);

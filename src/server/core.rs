@@ -32,9 +32,9 @@ use crate::transport::{self, Connection, LinkOptions};
 
 /// How long a stop waits after the cut until the streams' threads have ended.
 const GRACE: Duration = Duration::from_millis(500);
-/// How long a stop waits until transports have closed their connections.
+/// How long a stop waits for transports to close their connections.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a stop waits at most before it asks a connection again whether its data has arrived.
+/// The longest pause, during a stop, between two looks whether a connection's data has arrived.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct ServerCore {
@@ -49,7 +49,7 @@ pub(super) struct ServerCore {
     pub(super) threads: Threads,
     pub(super) listeners: Mutex<Vec<Listening>>,
     pub(super) links: Mutex<ConnectionTable>,
-    /// Tells of a connection that `links` has no more.
+    /// Notified when a connection is removed from `links`.
     pub(super) removed: Condvar,
     pub(super) bounds: ConnectionBounds,
     pub(super) next_link: AtomicU64,
@@ -58,7 +58,7 @@ pub(super) struct ServerCore {
     /// `None` once stopped, so that the callback thread can end.
     pub(super) callbacks: Mutex<Option<Callbacks>>,
     pub(super) figures: ServerFigures,
-    /// Requests are refused, and their clients told where else to ask.
+    /// While the server drains, it refuses requests and tells clients where else to ask.
     pub(super) draining: Draining,
     /// A [`ServerPhase`].
     pub(super) phase: AtomicU8,
@@ -117,8 +117,8 @@ impl ServerCore {
     ///
     /// # Errors
     ///
-    /// `Busy`, with the connection, where the server has as many as it may; the system's error if
-    /// the connection cannot be watched.
+    /// `Busy`, with the connection, if the server has as many connections as it may; the system's
+    /// error if the connection cannot be watched.
     pub(super) fn accepted(
         &self,
         connection: Box<dyn Connection>,
@@ -154,7 +154,7 @@ impl ServerCore {
             .map_err(|error| error.context(format_args!("the peer is {peer}")))?;
         self.links.lock().add(&link, descriptors);
         self.figures.opened();
-        // The connection may have ended, or missed the cut, before it was in the list.
+        // The connection may have ended, or missed the cut, before it was added to the list.
         if link.is_closed() || self.has_come_to(ServerPhase::Cutting) {
             link.cut(&stopped());
             self.remove(&link);
@@ -219,7 +219,8 @@ impl ServerCore {
         self.callbacks.lock().take();
         transport::wait_closed(CLOSE_PATIENCE);
         if ended {
-            // Threads between two streams own connections. None outlives a stop that went well.
+            // Threads own connections between two streams. After a stop that went well, no such
+            // thread is left.
             self.threads.wait_ended(clock::after(GRACE));
             return Ok(());
         }
@@ -233,7 +234,8 @@ impl ServerCore {
     /// Waits until the clients have received the sent data, or until `deadline`.
     fn wait_delivered(&self, deadline: Timestamp) {
         let mut waiting = self.links();
-        // A connection that ends wakes this thread. No event says that a peer's system has all.
+        // A connection that ends wakes this thread. No event reports that a peer's system has
+        // received all.
         let mut pause = Duration::from_millis(1);
         loop {
             // All are asked, so that a slow client does not delay the others.

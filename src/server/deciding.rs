@@ -12,7 +12,7 @@ use crate::error::{Error, Status};
 use crate::proto::{self, Verb};
 
 impl ServerCore {
-    /// Has the host decide about a request, on a thread of its own.
+    /// Makes the host decide about a request, on a thread of its own.
     pub(super) fn decide(&self, mut incoming: IncomingRequest) -> Asked {
         let Some(authorizing) = &self.authorizing else {
             return Asked::Decided(incoming, Allowed::default());
@@ -58,7 +58,7 @@ impl ServerCore {
 struct Undecided {
     incoming: IncomingRequest,
     deciding: OpenDecision,
-    /// The host may never decide: the server can go meanwhile.
+    /// Weak, because the server may go away while the host decides.
     server: Weak<dyn Dispatch>,
 }
 

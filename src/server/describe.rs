@@ -36,7 +36,7 @@ impl ServerCore {
                 let mut own = self.tickets.beginning_with(ticket);
                 own.retain(|(ticket, _)| self.may_see(link, request, ticket));
                 match self.tickets.handler() {
-                    // Only the host knows which tickets begin so.
+                    // Only the host knows which of its tickets begin with the prefix.
                     Some(handler) if own.is_empty() => Ok(handler),
                     _ => self.answer(&list(&own)),
                 }
@@ -60,8 +60,8 @@ impl ServerCore {
     }
 }
 
-/// What a ticket of the server's own stands for. Of a provider's table nothing is known but the
-/// host's word.
+/// Describes one of the server's own tickets. For a provider's table there is only what the host
+/// has said.
 fn describe(ticket: &[u8], own: &Own) -> Result<Description> {
     let mut description = match (&own.description, &own.entry) {
         (Some(description), _) => Description::clone(description),
@@ -74,7 +74,7 @@ fn describe(ticket: &[u8], own: &Own) -> Result<Description> {
     Ok(description)
 }
 
-/// The endpoint of a ticket that this server has.
+/// The endpoint of a ticket that is served here.
 fn itself(ticket: &[u8], description: &Description) -> Endpoint {
     Endpoint {
         descriptor: ticket.to_vec(),

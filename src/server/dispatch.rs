@@ -43,8 +43,8 @@ impl Dispatch for ServerCore {
 }
 
 impl ServerCore {
-    /// Why a request is refused before anything is done for it. The second connection of a stream
-    /// under way belongs to the stream.
+    /// Refuses a request at once if the server drains. The second connection of a stream under way
+    /// is let through, because it belongs to that stream.
     fn ensure_not_draining(&self, asked: &ArrivedRequest) -> Result<()> {
         match self.draining.refusal() {
             Some(refusal) if self.joinable(asked).is_none() => Err(refusal),
@@ -52,7 +52,7 @@ impl ServerCore {
         }
     }
 
-    /// The stream under way whose second connection asks (rule E6).
+    /// The stream under way whose second connection sends this request (rule E6).
     fn joinable(&self, asked: &ArrivedRequest) -> Option<Arc<OutStream>> {
         if !asked.extension || asked.role == Role::Both {
             return None;
@@ -90,8 +90,8 @@ impl ServerCore {
             .map_err(|turner| IncomingRequest::new(turner, incoming.request))
     }
 
-    /// From here on the stream that the client sends owns the connection: a refused stream is read
-    /// to its end, too (rule Q10).
+    /// From here on the stream that the client sends owns the connection: even a refused stream is
+    /// read to its end (rule Q10).
     ///
     /// # Errors
     ///
@@ -110,7 +110,8 @@ impl ServerCore {
         };
         let other = (request.verb == Verb::Exchange).then(|| turner.share());
         let mut options = self.options.take.clone();
-        // The unread bytes of all clients are bounded, as are the bytes that wait for them.
+        // Bounds the unread bytes of all clients together, as the bytes that wait to be sent to
+        // them are.
         options.window.bytes = options.window.bytes.min(self.options.most_queued());
         match ClientStream::new(turner, request, &options, self.options.first_seq) {
             Ok(source) => {
@@ -151,7 +152,7 @@ impl ServerCore {
         })
     }
 
-    /// Answers a request by an error.
+    /// Answers a request with an error.
     fn refuse(&self, incoming: IncomingRequest, principal: Option<String>, error: &Error) -> Asked {
         let asker = asker(incoming.link(), &incoming.request, principal);
         self.figures.note_refusal(&asker, error);
@@ -160,7 +161,7 @@ impl ServerCore {
             .own_stream(incoming)
             .unwrap_or_else(|(mut incoming, _)| {
                 if let ConnectionOwner::Request(turner) = &mut incoming.owner {
-                    // Nobody will read what the client has already sent.
+                    // The bytes that the client has already sent will not be read.
                     let number = turner.number();
                     turner.step(|served, _| served.end_receiving(number));
                 }
@@ -185,7 +186,7 @@ impl Host for ServerCore {
         let asked = Asked::Arrived(IncomingRequest::new(turner, request));
         let here = self.advance(asked).dispatch(|work| self.threads.run(work));
         if let Some(turner) = here {
-            // This is the I/O thread, which turns the connection again after a request.
+            // This is the I/O thread, which turns the connection again after each request.
             turner.give_back_here();
         }
     }

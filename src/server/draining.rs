@@ -8,7 +8,7 @@ use crate::error::{Advice, Error, Status};
 /// Whether a server drains.
 #[derive(Default)]
 pub(super) struct Draining {
-    /// The answer to new requests, if it does.
+    /// The answer to new requests, if the server drains.
     refusal: RwLock<Option<Error>>,
 }
 
@@ -32,7 +32,7 @@ impl Draining {
         self.refusal.read().is_some()
     }
 
-    /// Why new requests are refused, if they are.
+    /// Why new requests are refused, if the server drains.
     pub(super) fn refusal(&self) -> Option<Error> {
         self.refusal.read().clone()
     }

@@ -1,4 +1,4 @@
-//! Requests that a middleware passes on to what stands behind it.
+//! Requests that a middleware passes on to the provider or handler after it.
 
 use std::sync::{Arc, Weak};
 
@@ -98,7 +98,7 @@ fn forward_to_pull(
     }
 }
 
-/// What the host itself gives as the reason of its failure, if it does.
+/// The reason that the host itself gives for its failure, if it does.
 fn failure_of(request: &ServerRequest, error: &Error) -> Error {
     let (code, text) = request.failure(error);
     Error::new(Status::from_code(code).unwrap_or(Status::Provider), text)

@@ -1,4 +1,4 @@
-//! The server in the host's hands: its start, the pull form, and its stop.
+//! The server as the host holds it: its start, the pull form, and its stop.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
@@ -35,7 +35,7 @@ use crate::transport::{self, MemoryBudget};
 /// callbacks that still run.
 pub struct ServerHandle {
     pub(super) core: Arc<ServerCore>,
-    /// The sender keeps the thread from ending.
+    /// The sender in the pair keeps the thread from ending.
     callback_thread: Mutex<Option<(Callbacks, JoinHandle<()>)>>,
 }
 
@@ -50,13 +50,13 @@ impl ServerHandle {
         let (callbacks, callback_thread) = Callbacks::start()?;
         let pulls = Arc::new(PullQueues::new()?);
         let mut link_options = options.link.clone();
-        // Clients send no bodies.
+        // Clients send bodies only within a stream of their own, which has its own limit.
         link_options.receiving.unexpected_bytes = 0;
         link_options.lending.budget = Arc::new(MemoryBudget::new(options.max_bytes));
         link_options.receiving.partial = Arc::new(MemoryBudget::new(options.max_request_bytes));
         link_options.lending.body = options.body;
         link_options.lending.region_idle = link_options.lending.idle_time();
-        // What is read from the files, and read again, is this server's.
+        // What is read from the files, now and later, is for this server alone.
         link_options.tls = link_options.tls.with(|_| ());
         let by_pull = options.authorizes_by_pull;
         let asking = (options.authorizer.take().map(Asking::Call))
@@ -200,7 +200,7 @@ impl Drop for ServerHandle {
             return;
         }
         if transport::keeps_memory() {
-            // Lost clients may still read some arrays. The callback thread releases them when the
+            // Lost clients may still read some arrays. The callback thread releases these when the
             // clients have ended.
             callbacks.catch_up();
         } else {

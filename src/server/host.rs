@@ -1,4 +1,4 @@
-//! The host's code: what gives and takes tables, and what decides about requests.
+//! The host's code: what provides and takes tables, and what decides about requests.
 
 use std::fmt;
 use std::sync::Arc;

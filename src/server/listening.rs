@@ -1,5 +1,5 @@
-//! Where a server listens, its certificates, and to which other servers it sends clients when it
-//! drains.
+//! Where a server listens, its certificates, and the other servers to which it sends clients while
+//! it drains.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::proto::{Role, RoleTags, Tags, Uri};
 use crate::transport::{self, TlsOptions};
 
-/// Most URIs that a server which drains can name, and most bytes of one: clients read no more.
+/// Most URIs that a draining server can name, and most bytes of one URI. Clients read no more.
 const MOST_URIS: usize = 16;
 const MOST_URI_BYTES: usize = 1024;
 
@@ -23,8 +23,8 @@ impl ServerHandle {
     ///
     /// # Errors
     ///
-    /// `InvalidUri`, `Unsupported` scheme, `AddressInUse`, `Permission`, `Stopped`; of tls,
-    /// `InvalidArgument` and the like when its files are not given or cannot be used.
+    /// `InvalidUri`, `Unsupported` scheme, `AddressInUse`, `Permission`, `Stopped`; for tls,
+    /// `InvalidArgument` and other errors if its files are not given or cannot be used.
     pub fn listen(&self, uri: &str) -> Result<String> {
         self.core.ensure_running()?;
         let uri = Uri::parse(uri)?;
@@ -33,14 +33,14 @@ impl ServerHandle {
         self.listen_with(uri, listener)
     }
 
-    /// The same by a socket that listens already, of a service manager or of the host's: a Unix
-    /// stream socket for the scheme `shm`, a TCP socket for `tcp` and `tls`. The server has a
-    /// descriptor of its own. It neither shuts the socket down nor removes it.
+    /// The same, by a socket of a service manager or of the host's that listens already: a Unix
+    /// stream socket for the scheme `shm`, a TCP socket for `tcp` and `tls`. The server makes its
+    /// own descriptor for it. It neither shuts the socket down nor removes it.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` when it is no such socket, `Unsupported` for another scheme; `Permission`,
-    /// `Stopped` and of tls as [`listen`](Self::listen).
+    /// `InvalidArgument` if it is not such a socket, `Unsupported` for another scheme;
+    /// `Permission`, `Stopped` and the errors of tls as for [`listen`](Self::listen).
     pub fn listen_fd(&self, scheme: &str, socket: BorrowedFd<'_>) -> Result<String> {
         self.core.ensure_running()?;
         let transport = transport::by_scheme(scheme)?;
@@ -81,12 +81,12 @@ impl ServerHandle {
         Ok(text)
     }
 
-    /// Reads the certificates again. Connections made from now on go by them.
+    /// Reads the certificates again. New connections use them.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` and the like when a file cannot be used: the server goes on with what it
-    /// had. `Stopped`.
+    /// `InvalidArgument` and other errors if a file cannot be used: the server then keeps the
+    /// certificates that it had. `Stopped`.
     pub fn reload_tls(&self) -> Result<()> {
         self.core.ensure_running()?;
         self.core.link_options.tls.reload()
@@ -119,11 +119,11 @@ impl ServerHandle {
         listeners.iter().map(of_role).collect()
     }
 
-    /// Refuses new requests from now on, with `Busy`. Streams under way go on, and the server goes
-    /// on listening, so that clients hear where else they may ask: at `elsewhere`, best first.
-    /// [`stop`](Self::stop) ends what is left. A later call names other URIs.
+    /// Refuses new requests from now on with `Busy`. Streams under way go on. The server still
+    /// listens, so that clients learn where else they may ask: at `elsewhere`, best first.
+    /// [`stop`](Self::stop) ends what is left. A later call replaces the URIs.
     ///
-    /// Whoever can connect is told the URIs.
+    /// Everyone who can connect is told the URIs.
     ///
     /// # Errors
     ///

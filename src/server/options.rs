@@ -11,29 +11,30 @@ use crate::transport::{BodyPolicy, LinkOptions};
 /// Options of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Most streams served at once; further requests are refused with `Busy`. An eighth, 64 at
-    /// most, is only for processes of the server's own user, by shm.
+    /// Most streams served at once; further requests are refused with `Busy`. An eighth of them, at
+    /// most 64, is reserved for processes of the server's own user that come over shm.
     pub max_streams: usize,
     /// Most streams with providers and hosts of the pull form, including streams whose clients have
-    /// gone; further requests are refused with `Busy`. `None`: `max_streams` and 64 more.
+    /// gone; further requests are refused with `Busy`. `None`: `max_streams` plus 64.
     pub max_providers: Option<usize>,
-    /// Most connections; further ones are refused with `Busy`. Some places are kept for processes
-    /// of the server's own user. `None`: as many as take half of the files that the process may
-    /// open. One over shm takes two, one over tcp one for each socket.
+    /// Most connections; further ones are refused with `Busy`. Some places are reserved for
+    /// processes of the server's own user. `None`: as many as take half of the files that the
+    /// process may open. A connection over shm takes two files, one over tcp takes one for each
+    /// socket.
     pub max_connections: Option<usize>,
-    /// Most connections of one machine, or of one other user of this one. `None`: half of
-    /// `max_connections`, or of its files.
+    /// Most connections of one other machine, or of one other user of this machine. `None`: half of
+    /// `max_connections`, or half of its files.
     pub max_connections_per_peer: Option<usize>,
-    /// Most streams of one machine, or of one other user of this one. `None`: half of
+    /// Most streams of one other machine, or of one other user of this machine. `None`: half of
     /// `max_streams`.
     pub max_streams_per_peer: Option<usize>,
-    /// Most streams that one connection carries at once, of clients that have many on one. `None`:
-    /// `max_streams`. With 1, each stream has a connection.
+    /// Most streams that one connection carries at once, for clients that put many on one
+    /// connection. `None`: `max_streams`. With 1, each stream has its own connection.
     pub max_streams_per_connection: Option<u32>,
-    /// How long a stream may wait for its client, for credit or for the next batch of a put, while
-    /// other requests find no place; then it ends. `None`: for ever.
+    /// How long a stream may wait for its client (for credit, or for the next batch of a put) while
+    /// other requests find no place; then the stream ends. `None`: for ever.
     pub credit_timeout: Option<Duration>,
-    /// Most bytes of requests of more than 64 KiB that have come in part, over all connections.
+    /// Most bytes of requests longer than 64 KiB that have come only in part, over all connections.
     pub max_request_bytes: u64,
     /// How long a server waits for a connection's first request; `None`: for ever.
     pub request_timeout: Option<Duration>,
@@ -41,9 +42,10 @@ pub struct ServerOptions {
     pub idle_timeout: Option<Duration>,
     /// Options of each connection.
     pub link: LinkOptions,
-    /// Most bytes of regions for copies, over all connections. Beyond it bodies travel as bytes.
+    /// Most bytes of regions for copies, over all connections. Bodies beyond this limit travel as
+    /// bytes.
     pub max_bytes: u64,
-    /// For streams that clients send.
+    /// Options for streams that clients send.
     pub take: TakeOptions,
     /// Compression of bodies. Compressed bodies travel as bytes (rule A4).
     pub compression: Option<Compression>,
@@ -89,7 +91,8 @@ impl ServerOptions {
     /// How far the default of `max_providers` exceeds `max_streams`.
     const MORE_PROVIDERS: usize = 64;
 
-    /// Least limit of queued bytes. Less saves nothing, because a stream holds a whole body anyway.
+    /// The smallest limit of queued bytes. A smaller one saves nothing, because a stream holds a
+    /// whole body anyway.
     const LEAST_QUEUED: u64 = 1 << 20;
 
     /// Most bytes that wait to be written for one stream before its production pauses. All streams

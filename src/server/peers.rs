@@ -1,4 +1,4 @@
-//! Peers of a server, and how much of a thing all of them and each of them may have (rule Q8).
+//! Peers of a server, and how many places each of them, and all together, may have (rule Q8).
 
 use std::net::IpAddr;
 
@@ -7,15 +7,15 @@ use rustix::process::getuid;
 use crate::error::{Error, Result, Status};
 use crate::transport::PeerOrigin;
 
-/// Places that only processes of the server's own user get, so that strangers do not shut them out.
+/// Places reserved for processes of the server's own user, so that strangers cannot shut these out.
 const RESERVE: usize = 64;
 
-/// Who is counted as one.
+/// What counts as one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum PeerKey {
     /// A user of this machine.
     User(u32),
-    /// Processes of this machine, of users that are not known.
+    /// Processes of this machine whose user is not known.
     Here,
     /// A machine.
     Machine(IpAddr),
@@ -23,14 +23,14 @@ pub(super) enum PeerKey {
     Itself,
 }
 
-/// A thing that peers have, in words for those who are refused.
+/// A kind of place that peers take, in words for those who are refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Thing {
     name: &'static str,
-    /// What bounds all of them, and those of one peer.
+    /// The settings that bound all peers together, and each peer.
     all: &'static str,
     each: &'static str,
-    /// How `each` follows from `all` where the host has not set it.
+    /// How the bound on each peer follows from the one on all, if the host has not set it.
     half: &'static str,
     /// What raises the bounds.
     raise: &'static str,
@@ -52,7 +52,7 @@ pub(super) const CONNECTIONS: Thing = Thing {
     raise: "raise it",
 };
 
-/// Descriptors that connections have.
+/// Descriptors of connections.
 pub(super) const DESCRIPTORS: Thing = Thing {
     name: "files open for connections",
     all: "half of its limit (ulimit -n)",
@@ -61,7 +61,7 @@ pub(super) const DESCRIPTORS: Thing = Thing {
     raise: "raise that limit or set max_connections",
 };
 
-/// Bounds on a thing that peers have.
+/// Bounds on one kind of place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
     thing: &'static Thing,
@@ -82,7 +82,7 @@ impl PeerKey {
         }
     }
 
-    /// Processes of the server's own user, as far as the system knows.
+    /// Whether this stands for processes of the server's own user, as far as the system knows.
     fn is_own(self) -> bool {
         self == Self::Itself || self == Self::User(getuid().as_raw())
     }
@@ -95,7 +95,7 @@ impl PeerKey {
 }
 
 impl Bounds {
-    /// `each`: of one peer; `None`: half of all.
+    /// `each` is the bound on one peer; `None`: half of all.
     pub(super) fn new(thing: &'static Thing, all: usize, each: Option<usize>) -> Self {
         Self { thing, all, each }
     }
@@ -105,12 +105,12 @@ impl Bounds {
         self.all
     }
 
-    /// Places that strangers do not get.
+    /// Places reserved for the server's own user.
     pub(super) fn reserve(self) -> usize {
         RESERVE.min(self.all / 8)
     }
 
-    /// Whether there is a place for one more of a peer, which has `of_peer` of the `taken` places.
+    /// Whether there is one more place for a peer, which has `of_peer` of the `taken` places.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ mod tests {
             bounds
                 .ensure_place(peer, counts.0 - 1, counts.1 - 1)
                 .unwrap_or_else(|error| {
-                    // The places before the last are not for everybody.
+                    // The last places are not for everybody.
                     assert!(peer == PeerKey::Here && counts.0 == 64, "{error}");
                 });
         }

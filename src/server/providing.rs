@@ -26,15 +26,15 @@ pub(super) struct HostStream {
     pub(super) yields: bool,
 }
 
-/// Answers at its drop, unless the client has an answer: a client must not wait for a handler that
-/// has panicked or was withdrawn.
+/// Its drop answers the client, unless the client has an answer. Otherwise the client would wait
+/// for a handler that has panicked or was withdrawn.
 struct Unanswered(Arc<ClientStream>);
 
 impl Drop for Unanswered {
     fn drop(&mut self) {
         if !self.0.is_answered() {
             let text = "the server's handler ended without an answer to the table";
-            // It fails only where there was an answer.
+            // It fails only if the client has an answer.
             let _ = self
                 .0
                 .answer(Err((Status::Provider.code(), text.to_owned())));
@@ -73,7 +73,7 @@ impl StreamWork for HostStream {
             drop(production);
             return Begun::Elsewhere;
         }
-        // Before the release of the host's stream, which may be slow.
+        // Released before the host's stream, whose release may be slow.
         let link = production.and_then(Production::release);
         drop(reader);
         drop(slot);
@@ -91,7 +91,7 @@ impl StreamWork for HostStream {
     }
 }
 
-/// Calls the provider and sends its batches. The host's stream goes to `reader`.
+/// Calls the provider and sends its batches. `reader` gets the host's stream.
 fn provide(
     provider: &dyn HostProvider,
     request: &ServerRequest,
@@ -113,7 +113,7 @@ fn provide(
             .push(batch, None, None)
             .map_err(|(error, _)| error)?;
         if std::mem::take(&mut is_first) && yields {
-            // The client may wait for this processor, and for the first batch only.
+            // The client may be waiting for this processor; only the first batch is worth the call.
             std::thread::yield_now();
         }
     }

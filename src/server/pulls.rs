@@ -53,7 +53,8 @@ impl PullQueues {
             return refuse(&request);
         }
         queue.requests.push_back(request);
-        // Under the lock, like the read: the count never exceeds the queue's length.
+        // Done under the lock, as the read is, so that the count never exceeds the length of the
+        // queue.
         self.count();
     }
 
@@ -65,7 +66,7 @@ impl PullQueues {
         Some(request)
     }
 
-    /// Readable while a request waits, and once the server was stopped.
+    /// Readable while a request waits, and after the server was stopped.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.for_host.as_fd()
     }
@@ -96,7 +97,7 @@ impl PullQueues {
         let requests = std::mem::take(&mut queue.requests);
         self.count();
         drop(queue);
-        // Outside the lock: the refusal tells the clients, and locks their connections.
+        // Done without the lock, because a refusal tells the client and locks its connection.
         requests.iter().for_each(refuse);
     }
 }

@@ -13,7 +13,7 @@ use crate::error::{Error, Result, Status};
 use crate::proto::Verb;
 
 impl ServerRequest {
-    /// Pull form: sends the schema, before the first batch. It is read, not moved.
+    /// Pull form: sends the schema, before the first batch. The schema is only read.
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl ServerRequest {
     }
 
     /// Pull form: sends a batch, or what the client has selected of it. Waits at most `timeout` for
-    /// a slow client. A batch of which the client wants nothing is released.
+    /// a slow client. If the client wants nothing of a batch, the batch is released.
     ///
     /// # Errors
     ///
@@ -58,13 +58,13 @@ impl ServerRequest {
         Ok(())
     }
 
-    /// Pull form: whether the client has all rows that it has selected. More batches are useless
-    /// then; the host may finish the stream.
+    /// Pull form: whether the client has all rows that it has selected. Then more batches are
+    /// useless, and the host may finish the stream.
     pub fn is_complete(&self) -> bool {
         match &self.reply {
             Reply::Relayed(relay, _) => relay.is_complete(),
             Reply::Pushed(pull, _) => {
-                // Another thread may wait for the client, and hold the lock.
+                // Another thread may hold the lock while it waits for the client.
                 let pull = pull.try_lock();
                 pull.is_some_and(|pull| pull.production.is_complete())
             }
@@ -72,8 +72,8 @@ impl ServerRequest {
         }
     }
 
-    /// Pull form: batches that the client has room for now, if they are small enough. After 0 the
-    /// descriptor of [`fd`](Self::fd) shows when there may be room.
+    /// Pull form: how many batches the client has room for now, if they are small enough. After 0
+    /// the descriptor of [`fd`](Self::fd) shows when there may be room.
     pub(super) fn room(&self) -> Result<u64> {
         if let Reply::Relayed(relay, _) = &self.reply {
             return Ok(relay.room());
@@ -84,9 +84,9 @@ impl ServerRequest {
         }
     }
 
-    /// Pull form: a descriptor for an event loop, readable when a call of [`push`](Self::push) or
-    /// [`finish`](Self::finish) that had no time left may go on; not to be read. It is readable at
-    /// first, and for good after the end. The request owns it.
+    /// Pull form: a descriptor for an event loop, not to be read. It is readable when a call of
+    /// [`push`](Self::push) or [`finish`](Self::finish) that had no time left may go on. It is
+    /// readable at first, and always after the end. The request owns it.
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl ServerRequest {
         server.upgrade().ok_or_else(stopped)
     }
 
-    /// Pull form: has the arrays of a stream that the host has not begun released by `callbacks`.
+    /// Pull form: makes `callbacks` release the arrays of a stream that the host has not begun.
     fn release_by(&self, callbacks: Callbacks) -> Result<()> {
         match &self.reply {
             Reply::Relayed(relay, _) => relay.release_by(callbacks),
@@ -132,13 +132,13 @@ impl ServerRequest {
         }
     }
 
-    /// Pull form: completes the stream. Waits at most `timeout` until the last batches are sent. To
-    /// a client that sends a stream: the host has taken all of it.
+    /// Pull form: completes the stream. Waits at most `timeout` until the last batches are sent. If
+    /// the client sends a stream, this also says that the host has taken all of it.
     ///
     /// # Errors
     ///
-    /// `Timeout` (call again), `Cancelled`, `Disconnected`; `InvalidArgument`, also where the
-    /// request was failed.
+    /// `Timeout` (call again), `Cancelled`, `Disconnected`; `InvalidArgument`, also if the request
+    /// was failed.
     pub fn finish(&self, timeout: Option<Duration>) -> Result<()> {
         match &self.reply {
             Reply::Relayed(relay, _) => {
@@ -172,8 +172,8 @@ impl ServerRequest {
         answered
     }
 
-    /// Pull form: prepares an answer by a producer of Arrow's asynchronous interface. The arrays
-    /// will be released where those of providers are.
+    /// Pull form: prepares an answer by a producer of Arrow's asynchronous interface. Its arrays
+    /// will be released on the thread that releases those of providers.
     ///
     /// # Errors
     ///
@@ -188,8 +188,8 @@ impl ServerRequest {
         Ok(answer)
     }
 
-    /// Pull form: has the arrays of a stream that the host has not begun released where those of
-    /// providers are, instead of by the host's own calls.
+    /// Pull form: the arrays of a stream that the host has not begun will be released on the thread
+    /// that releases those of providers, instead of during the host's own calls.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What a host of the pull form answers to a middleware, which waits for it in this process.
+//! The answer of a host of the pull form to a middleware, which waits for it in this process.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
@@ -15,29 +15,30 @@ use crate::driver::signal::{Reason, Signal};
 use crate::error::{Error, Result, Status};
 use crate::proto::Timestamp;
 
-/// The host's answer, batch by batch: the next one is taken once the middleware has taken the last.
+/// The host's answer, batch by batch: the next batch is taken once the middleware has taken the
+/// last one.
 pub(super) struct Relay {
-    /// The host takes a table, and gives none.
+    /// The host takes a table, and provides none.
     is_put: bool,
     state: Mutex<RelayState>,
     changed: Condvar,
-    /// For the host's event loop: readable unless the host has to wait. Made when it is asked for.
+    /// For the host's event loop: readable unless the host has to wait. Made when first asked for.
     signal: OnceCell<Signal>,
 }
 
 struct RelayState {
     /// Releases the host's arrays.
     callbacks: Callbacks,
-    /// Once the host has begun its stream.
+    /// The schema, once the host has begun its stream.
     schema: Option<OwnedSchema>,
     device_type: i32,
     batch: Option<OwnedDeviceArray>,
-    /// The host's last word.
+    /// How the host has ended its answer.
     outcome: Option<Result<(), Error>>,
     reader: RelayReader,
 }
 
-/// The middleware, as a reader.
+/// The state of the middleware, which reads the answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RelayReader {
     Reading,
@@ -52,7 +53,7 @@ impl RelayState {
         self.batch.is_some() && self.reader == RelayReader::Reading && self.outcome.is_none()
     }
 
-    /// Refuses what the host says after its last word, or to nobody.
+    /// Fails if the host has ended its answer, or if the middleware reads no more.
     fn ensure_open(&self) -> Result<()> {
         match (&self.outcome, self.reader) {
             (Some(_), _) => Err(answered_before()),
@@ -92,8 +93,8 @@ impl Relay {
         })
     }
 
-    /// Changes the state, and wakes those who wait. What `change` moves out is dropped after the
-    /// lock is released.
+    /// Changes the state, and wakes the threads that wait. What `change` moves out is dropped after
+    /// the lock is released.
     fn change<T>(&self, change: impl FnOnce(&mut RelayState) -> T) -> T {
         let mut state = self.state.lock();
         let changed = change(&mut state);
@@ -112,7 +113,7 @@ impl Relay {
 
 /// The host's end.
 impl Relay {
-    /// Refuses a stream that was begun, and one in the answer to a put.
+    /// Fails for a stream that was begun, and for a stream in the answer to a put.
     pub(super) fn ensure_fresh(&self) -> Result<()> {
         if self.is_put {
             let text = "the client of this request sends a table, and gets none";
@@ -155,7 +156,7 @@ impl Relay {
         }
         let batch = lent_array(array, state.callbacks.clone());
         if state.reader == RelayReader::Done {
-            // After the lock is released.
+            // The lock is released first.
             drop(state);
             drop(batch);
             return Ok(());
@@ -190,7 +191,7 @@ impl Relay {
         state.ensure_open()
     }
 
-    /// The host has given its whole table, or has taken all of one.
+    /// The host has given its whole table, or has taken the whole table of a put.
     pub(super) fn finish(&self) -> Result<()> {
         self.change(|state| {
             state.ensure_open()?;
@@ -202,7 +203,7 @@ impl Relay {
         })
     }
 
-    /// The host fails. It changes nothing after its last word.
+    /// The host fails. This changes nothing after the end of its answer.
     pub(super) fn fail(&self, code: i32, text: &str) {
         let status = Status::from_code(code).unwrap_or(Status::Provider);
         let failed = Err(Error::new(status, text));
@@ -216,7 +217,7 @@ impl Relay {
         drop(unread);
     }
 
-    /// Whether the middleware has what it wants.
+    /// Whether the middleware wants nothing more.
     pub(super) fn is_complete(&self) -> bool {
         self.state.lock().reader == RelayReader::Done
     }
@@ -236,7 +237,7 @@ impl Relay {
 
 /// The middleware's end.
 impl Relay {
-    /// The client has gone: nobody waits any more.
+    /// The client has gone: all waits end.
     pub(super) fn lost(&self) {
         drop(self.change(|state| {
             state.reader = RelayReader::Lost;

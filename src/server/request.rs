@@ -35,7 +35,7 @@ pub struct ServerRequest {
     failure: Mutex<Option<(i32, String)>>,
     pub(super) reply: Reply,
     pub(super) attachment: Attachment,
-    /// The server, for a request that its middleware may pass on.
+    /// The server, if this is the request of a middleware that may pass it on.
     behind: Option<Weak<dyn Services>>,
 }
 
@@ -47,7 +47,8 @@ pub(super) trait Services: Send + Sync {
     /// Prepares an answer by a producer of Arrow's asynchronous interface.
     fn prepare_async_answer(&self) -> Result<AsyncAnswer>;
 
-    /// Has what stands behind the middleware answer `request` ([`ServerRequest::forward`]).
+    /// Makes the provider or handler after the middleware answer `request`
+    /// ([`ServerRequest::forward`]).
     fn forward(
         &self,
         request: &ServerRequest,
@@ -55,29 +56,29 @@ pub(super) trait Services: Send + Sync {
     ) -> Result<Option<OwnedDeviceStream>>;
 }
 
-/// Begins the answer to a request, and gives the handler for the producer. A thread of the server
+/// Begins the answer to a request, and returns the handler for the producer. A thread of the server
 /// sends what the handler gets.
 pub type AsyncAnswer = Box<dyn FnOnce(ServerRequest) -> ArrowAsyncDeviceStreamHandler>;
 
 /// How the host answers a request.
 pub(super) enum Reply {
-    /// By what its call returns, and its stream.
+    /// By the return value of its call, and by its stream.
     Returned,
-    /// Pull form: by its word whether the client may do this. `None`: the host has said it.
+    /// Pull form: the host says whether the client may do this. `None`: it has said so.
     Decided(Mutex<Option<SyncSender<Result<Allowed>>>>),
     /// Pull form: by a stream that it pushes.
     Pushed(Box<Mutex<PullStream>>, Weak<dyn Services>),
-    /// Pull form: by its word that it has taken the table of a put. The place of that stream, until
-    /// the host has said it.
+    /// Pull form: the host says that it has taken the table of a put. Holds the place of that
+    /// stream until then.
     Taken(Mutex<Option<Arc<Slot>>>),
-    /// Pull form: to the middleware that has passed the request on, and waits.
+    /// Pull form: to the middleware that has passed the request on and waits for the answer.
     Relayed(Arc<Relay>, Weak<dyn Services>),
 }
 
 /// A stream that the host pushes.
 pub(super) struct PullStream {
     pub(super) production: Production,
-    /// The host has said its last word, once.
+    /// How the host has ended the stream, which it does once.
     pub(super) answer: Option<PullAnswer>,
     /// Counts the stream as active. After `production`, so that the stream ends first.
     pub(super) _slot: Arc<Slot>,
@@ -90,7 +91,7 @@ pub(super) enum PullAnswer {
 }
 
 impl ServerRequest {
-    /// A request whose host has the stream that the client sends, if it sends one.
+    /// A request. If the client sends a stream, the host gets it with the request.
     pub(super) fn new(
         stream: Arc<OutStream>,
         asked: AskedFor,
@@ -107,7 +108,7 @@ impl ServerRequest {
         }
     }
 
-    /// The same, for the middleware of `server`, if it is one's.
+    /// The same request for the middleware of `server`, if `server` is given.
     pub(super) fn before(mut self, server: Option<Weak<dyn Services>>) -> Self {
         self.behind = server;
         self
@@ -123,12 +124,13 @@ impl ServerRequest {
         self.asked.verb
     }
 
-    /// Headers of the client's host.
+    /// Headers that the client's host has sent.
     pub fn headers(&self) -> &Headers {
         &self.asked.headers
     }
 
-    /// The same request for those behind the middleware, with the table that the middleware sends.
+    /// The same request for the provider or handler after the middleware, with the table that the
+    /// middleware sends.
     pub(super) fn behind(&self, forwarded: Forwarded, reply: Reply) -> Self {
         let stream = Arc::clone(&self.stream);
         let table = Attachment::Forwarded(forwarded);
@@ -141,8 +143,8 @@ impl ServerRequest {
         &self.asked.selected.selection
     }
 
-    /// Leaves it to the host to select: the stream that it gives has the wanted columns and rows
-    /// alone. Otherwise the library selects of the whole table, without a copy.
+    /// Leaves the selection to the host: the stream that it gives must have only the wanted columns
+    /// and rows. Otherwise the library selects from the whole table, without a copy.
     ///
     /// # Errors
     ///
@@ -151,23 +153,24 @@ impl ServerRequest {
         self.asked.selected.leave_to_host()
     }
 
-    /// What is left to the library to select of a stream that begins now.
+    /// What the library still has to select of a stream that begins now.
     pub(super) fn selection_left(&self) -> Selection {
         self.asked.selected.left()
     }
 
-    /// Middleware: has what stands behind it answer the request: the published table, the provider
-    /// of the ticket or the handler. Gives the whole table of a get or an exchange, whatever the
-    /// client has selected of it; the library selects of what the middleware gives.
+    /// Middleware: makes what the middleware stands before answer the request: the published table,
+    /// the provider of the ticket or the handler. Returns the whole table of a get or an exchange,
+    /// whatever the client has selected; the library selects from what the middleware then gives.
     ///
-    /// `table` goes to the host in the place of the table that the client sends, which the
-    /// middleware takes by [`source`](Self::source). A put returns when the host has taken it.
+    /// `table` goes to the host in place of the table that the client sends, which the middleware
+    /// takes with [`source`](Self::source). For a put, the call returns when the host has taken
+    /// `table`.
     ///
     /// # Errors
     ///
     /// `InvalidArgument`: the request is not a middleware's, or a table is missing or too much.
-    /// `Unsupported`: an exchange, and the pull form stands behind the middleware. `Cancelled`: the
-    /// client has gone. `NotFound`, `Stopped`, and what the host says.
+    /// `Unsupported`: an exchange, if the host of the pull form is to answer. `Cancelled`: the
+    /// client has gone. `NotFound`, `Stopped`, and errors of the host.
     pub fn forward(&self, table: Option<OwnedDeviceStream>) -> Result<Option<OwnedDeviceStream>> {
         let behind = self.behind.as_ref().ok_or_else(|| {
             Error::invalid_argument("only a middleware can forward a request, and only its own")
@@ -176,8 +179,8 @@ impl ServerRequest {
         server.forward(self, table)
     }
 
-    /// The schema of the stream that the client sends, for a host that decides with it. Waits for
-    /// it.
+    /// The schema of the stream that the client sends, for a host that needs it for its decision.
+    /// Waits for the schema.
     ///
     /// # Errors
     ///
@@ -187,8 +190,8 @@ impl ServerRequest {
         self.attachment.schema()
     }
 
-    /// Takes the stream that the client sends: from now on it sends batches. The host reads the
-    /// stream to its end before it answers.
+    /// Takes the stream that the client sends: from now on the client sends batches. The host must
+    /// read the stream to its end before it answers.
     ///
     /// # Errors
     ///
@@ -198,7 +201,7 @@ impl ServerRequest {
         self.attachment.client_stream()?.take()
     }
 
-    /// [`source`](Self::source), or what the middleware sends in its place.
+    /// [`source`](Self::source), or the table that the middleware sends instead.
     ///
     /// # Errors
     ///
@@ -207,11 +210,12 @@ impl ServerRequest {
         self.attachment.take()
     }
 
-    /// Tells the client that the first `batches` of its stream are safe, with bytes for its host.
+    /// Tells the client that the first `batches` of its stream are safe, and sends `bytes` to its
+    /// host.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: no stream is taken, or more than
+    /// `InvalidArgument`: the host has taken no stream, or `bytes` has more than
     /// [`MOST_RESULT`](crate::proto::MOST_RESULT) bytes; `Cancelled`, `Disconnected`.
     pub fn say_result(&self, batches: u64, bytes: &[u8]) -> Result<()> {
         self.attachment.send_result(batches, bytes)
@@ -222,14 +226,15 @@ impl ServerRequest {
         self.asked.principal.lock().clone()
     }
 
-    /// Names the client, in an authorizer: handlers see it as [`principal`](Self::principal).
+    /// Called by an authorizer, gives the client a name. Handlers get it from
+    /// [`principal`](Self::principal).
     pub fn set_principal(&self, principal: &str) {
         *self.asked.principal.lock() = Some(principal.to_owned());
     }
 
-    /// Has the request counted under `label` (`Server::label_stats`). An authorizer may set it,
-    /// and a handler before the stream begins. Otherwise the label is the ticket, or
-    /// [`HANDLER`](crate::server::HANDLER) for what a handler serves.
+    /// Counts the request under `label` (`Server::label_stats`). An authorizer may call this, and a
+    /// handler before the stream begins. Otherwise the label is the ticket, or
+    /// [`HANDLER`](crate::server::HANDLER) if a handler serves the request.
     ///
     /// # Errors
     ///
@@ -256,8 +261,8 @@ impl ServerRequest {
         self.asked.label.lock().clone()
     }
 
-    /// Pull form: the host has to decide whether the client may do this, by [`allow`](Self::allow)
-    /// or [`fail`](Self::fail).
+    /// Pull form: whether the host still has to decide if the client may do this, by
+    /// [`allow`](Self::allow) or [`fail`](Self::fail).
     pub fn is_undecided(&self) -> bool {
         matches!(&self.reply, Reply::Decided(word) if word.lock().is_some())
     }
@@ -279,7 +284,7 @@ impl ServerRequest {
 
     fn decided(&self, word: &SyncSender<Result<Allowed>>, decision: Result<()>) {
         let (principal, label) = (self.principal(), self.label());
-        // It fails only where nobody waits any more.
+        // It fails only if no thread waits any more.
         let _ = word.send(decision.map(|()| Allowed { principal, label }));
     }
 
@@ -289,8 +294,8 @@ impl ServerRequest {
     }
 
     /// Adds headers to the server's answer. They go with the acceptance of the request, which is
-    /// sent with the schema; later ones go with a failure of the stream. A client that does not
-    /// know headers does not get them.
+    /// sent with the schema; later ones go only with a failure of the stream. A client that does
+    /// not know headers does not get them.
     ///
     /// # Errors
     ///
@@ -316,7 +321,7 @@ impl ServerRequest {
     }
 
     /// A descriptor that becomes readable when [`is_cancelled`](Self::is_cancelled) becomes true,
-    /// to poll it with others. Not to be read.
+    /// for a poll of several descriptors. Not to be read.
     ///
     /// # Errors
     ///
@@ -333,12 +338,12 @@ impl ServerRequest {
     /// Fails the stream with a reason. Pull form: the stream ends now, and a call on another thread
     /// that waits for the client returns `Cancelled`. Provider: the reason replaces the text of the
     /// failure that the provider returns next. `code` is a code of `Status`; any other number
-    /// becomes `Provider` for the client. An undecided request is refused by it, and there any
-    /// other number becomes `Permission`.
+    /// becomes `Provider` for the client. For an undecided request, this refuses it, and any other
+    /// number becomes `Permission`.
     pub fn fail(&self, code: i32, text: &str) {
         let refuse_sent = || {
             if let Some(source) = self.attachment.of_client() {
-                // It fails only where the client is told already.
+                // It fails only if the client has an answer already.
                 let _ = source.answer(Err((code, text.to_owned())));
             }
         };
@@ -357,7 +362,8 @@ impl ServerRequest {
                 }
             }
             Reply::Pushed(pull, _) => {
-                // Another call may wait for the client and hold the lock: this ends its wait.
+                // Another call may hold the lock while it waits for the client: this ends that
+                // wait.
                 self.stream.give_up();
                 let PullStream {
                     production, answer, ..
@@ -379,7 +385,7 @@ impl ServerRequest {
     /// A provider that has failed its request may report success afterwards.
     pub(super) fn ensure_not_failed(&self) -> Result<()> {
         match &*self.failure.lock() {
-            // The reason itself comes by `failure`.
+            // The reason itself is returned by `failure`.
             Some(_) => Err(Error::new(Status::Provider, "the request was failed")),
             None => Ok(()),
         }
@@ -399,7 +405,7 @@ impl ServerRequest {
     }
 }
 
-/// Why the host cannot push a stream.
+/// The error for a host that cannot push the stream of a request.
 pub(super) fn not_pulled() -> Error {
     Error::invalid_argument(
         "this request belongs to a provider, which gives its batches by a stream; push, start and \
@@ -407,7 +413,7 @@ pub(super) fn not_pulled() -> Error {
     )
 }
 
-/// What the client of a refused request gets.
+/// The error for the client of a refused request.
 pub(super) fn refused(code: i32, text: String) -> Error {
     let status = Status::from_code(code).unwrap_or(Status::Permission);
     Error::new(status, text)

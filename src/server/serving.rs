@@ -1,4 +1,4 @@
-//! What a server serves: its tickets, and who answers every other one.
+//! What a server serves: its tickets, and what answers for all other tickets.
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ impl ServerHandle {
         self.core.add(ticket, false, provider, provided)
     }
 
-    /// Serves every ticket that has nothing of its own by calling `provider`, until another handler
-    /// replaces it. [`ServerRequest::ticket`] and [`ServerRequest::headers`] show what the client
-    /// wants.
+    /// Serves every ticket that has no table or provider of its own by calling `provider`, until
+    /// another handler replaces it. [`ServerRequest::ticket`] and [`ServerRequest::headers`] show
+    /// what the client wants.
     ///
     /// # Errors
     ///
-    /// With the provider given back: `Stopped`.
+    /// `Stopped`, with the provider given back.
     pub fn set_handler(
         &self,
         provider: Box<dyn HostProvider>,
@@ -49,7 +49,7 @@ impl ServerHandle {
         }
     }
 
-    /// Serves every ticket that has nothing of its own in the pull form.
+    /// Serves every ticket that has no table or provider of its own in the pull form.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl ServerHandle {
         Ok(())
     }
 
-    /// Serves only the tickets that have something of their own.
+    /// Serves only tickets that have a table or provider of their own.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl ServerHandle {
     ///
     /// # Errors
     ///
-    /// As [`publish`](Self::publish), but for `AlreadyExists`.
+    /// As [`publish`](Self::publish), except `AlreadyExists`.
     pub fn replace(
         &self,
         ticket: &[u8],
@@ -121,7 +121,7 @@ impl ServerHandle {
         batches: Vec<OwnedDeviceArray>,
     ) -> Result<(), (Error, TableParts)> {
         let options = self.core.encode_options();
-        // The producer gets the errors of its table, not each client.
+        // The producer gets the errors of its table now. Otherwise each client would get them.
         let encoder = match Encoder::new(&schema, options) {
             Ok(encoder) => encoder,
             Err(error) => return Err((error, (schema, batches))),
@@ -167,7 +167,7 @@ impl ServerHandle {
     ///
     /// # Errors
     ///
-    /// With the provider given back: `InvalidArgument` for a key that no header can have,
+    /// With the provider given back: `InvalidArgument` for a key that cannot be a header's,
     /// `Stopped`.
     pub fn set_middleware(
         &self,
@@ -188,7 +188,7 @@ impl ServerHandle {
         }
     }
 
-    /// Has tickets alone answer from now on.
+    /// From now on requests are answered by their tickets only.
     ///
     /// # Errors
     ///

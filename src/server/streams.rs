@@ -14,8 +14,8 @@ use crate::proto::Timestamp;
 use crate::server::errors::stopped;
 use crate::server::peers::{Bounds, PeerKey};
 
-/// How often streams are checked in the time for which a stream may wait for its client while
-/// others want its place. At least once in the pause below.
+/// How often streams are checked within the time for which a stream may wait for its client while
+/// others want its place. The pause between two checks is at most [`LONGEST_PAUSE`].
 const CHECKS: u32 = 8;
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
@@ -28,19 +28,19 @@ pub struct StreamTable {
 
 #[derive(Default)]
 struct StreamCounts {
-    /// Streams with a client whose last message is not sent, by the numbers of their slots.
+    /// Streams with a client whose last message is not sent yet, by the numbers of their slots.
     running: HashMap<u64, RunningStream>,
-    /// How many of these each peer has.
+    /// How many of these streams each peer has.
     peers: HashMap<PeerKey, usize>,
-    /// Streams with a thread or a request of the host; a stop waits for them.
+    /// Streams with a thread, or with a request that the host has; a stop waits for them.
     active: usize,
-    /// Running streams whose requests granted nothing.
+    /// Running streams whose requests granted no credit.
     ungranted: usize,
     /// Active streams of providers and of the pull form; at most `max_providers`.
     provided: usize,
     /// Active streams whose clients have gone.
     lost: usize,
-    /// How many of these each peer has left: they count towards its own bound.
+    /// How many such streams each peer has left: they count towards the peer's own bound.
     left: HashMap<PeerKey, usize>,
     served: u64,
     /// When to check next which streams wait for their clients.
@@ -73,9 +73,9 @@ struct StreamWait {
 #[derive(Debug, Clone, Copy)]
 pub struct StreamLimits {
     pub bounds: Bounds,
-    /// Whether the request grants credit. Streams without it have few of the places.
+    /// Whether the request grants credit. Streams without credit get only few of the places.
     pub is_granted: bool,
-    /// Of providers and of the pull form, if the new stream is one of them.
+    /// The bound on streams of providers and of the pull form, if the new stream is one of them.
     pub most_provided: Option<usize>,
     /// How long a stream may wait for its client while others want its place; `None`: for ever.
     pub credit_time: Option<Duration>,
@@ -169,8 +169,8 @@ impl StreamTable {
         else {
             return false;
         };
-        // Without the lock of the counts: a stream that ends takes it under the lock of its
-        // connection.
+        // Called without the lock of the counts, because a stream that ends takes that lock under
+        // the lock of its connection.
         let awaited = links.into_iter().filter_map(|(number, link)| {
             let awaited = link.awaited()?;
             Some((number, (awaited, link)))
@@ -195,7 +195,7 @@ impl StreamTable {
         self.counts.lock().closed = true;
     }
 
-    /// Lets a second connection find `stream`.
+    /// Offers `stream` to its second connection.
     pub fn offer(&self, id: u128, stream: &Arc<OutStream>) {
         let mut counts = self.counts.lock();
         counts.joinable.retain(|_, known| known.strong_count() > 0);
@@ -242,8 +242,8 @@ impl StreamCounts {
         bounds.ensure_place(peer, self.running.len(), of_peer)
     }
 
-    /// The connections of the running streams, at most once in each `pause`: a flood of requests
-    /// costs no more checks than a few requests.
+    /// The connections of the running streams; `Some` at most once in each `pause`, so that a flood
+    /// of requests costs no more checks than a few requests.
     fn due_for_check(&mut self, pause: Duration) -> Option<Vec<(u64, StreamLink)>> {
         let now = clock::now();
         if self.next_check.is_some_and(|next| now < next) {
@@ -257,8 +257,9 @@ impl StreamCounts {
         Some(self.running.iter().filter_map(linked).collect())
     }
 
-    /// Notes which streams wait for their clients now. Gives the connection of the one that has
-    /// waited longest, for `patience` at least, if its end would make a place for `peer`.
+    /// Notes which streams wait for their clients now. Returns the connection of the stream that
+    /// has waited longest, if it has waited for at least `patience` and its end would make a place
+    /// for `peer`.
     fn longest_waiting(
         &mut self,
         mut awaited: HashMap<u64, (Awaited, StreamLink)>,
@@ -267,7 +268,7 @@ impl StreamCounts {
         patience: Duration,
     ) -> Option<StreamLink> {
         let now = clock::now();
-        // If the peer itself has too many streams, only the end of its own streams helps it.
+        // If the peer itself has too many streams, only the end of one of its own makes a place.
         let of_peer = self.peers.get(&peer).copied().unwrap_or(0);
         let only_own = bounds.ensure_place(peer, 0, of_peer).is_err();
         let mut longest = None;
@@ -316,7 +317,7 @@ pub struct Slot {
     peer: PeerKey,
     /// The stream counts towards `max_providers`.
     provided: bool,
-    /// Locked before the streams' counts.
+    /// Always locked before the streams' counts.
     is_lost: Mutex<bool>,
 }
 
@@ -366,7 +367,7 @@ pub fn ending(slot: &Arc<Slot>) -> Box<dyn FnOnce() + Send> {
     })
 }
 
-/// Has the slot of a stream know that the client has gone.
+/// Informs the slot of a stream when the client has gone.
 pub fn lose_with(stream: &OutStream, slot: &Arc<Slot>) {
     let slot = Arc::downgrade(slot);
     stream.watch.when_lost(Box::new(move || {

@@ -33,7 +33,7 @@ pub(super) struct Threads {
     shared: Arc<PoolState>,
 }
 
-/// Held by each thread to its very end.
+/// Each thread holds this until its very end.
 struct PoolState {
     server: Weak<dyn Dispatch>,
     waiting: Mutex<IdleThreads>,
@@ -50,7 +50,7 @@ struct IdleThreads {
     closed: bool,
 }
 
-/// A thread that counts. Its drop is the last act of the thread.
+/// One thread in the count. Its drop is the last act of the thread.
 struct CountedThread(Arc<PoolState>);
 
 impl CountedThread {
@@ -89,7 +89,8 @@ impl Threads {
     pub(super) fn run(&self, work: Box<dyn StreamWork>) {
         let waiting = self.shared.waiting.lock().threads.pop();
         let work = match waiting {
-            // A thread that is off the list waits for its work, so the send never fails.
+            // A thread that was taken off the list still waits for its work, so the send never
+            // fails.
             Some(waiting) => match waiting.sender.send(work) {
                 Ok(()) => return waiting.bell.ring(),
                 Err(unsent) => unsent.0,
@@ -114,8 +115,8 @@ impl Threads {
         }
     }
 
-    /// Waits until every thread has ended, or until `deadline`. A waiting thread owns a connection:
-    /// after this, no thread of a closed pool still drops one.
+    /// Waits until every thread has ended, or until `deadline`. A waiting thread owns a connection,
+    /// so this also waits until the threads of a closed pool have dropped their connections.
     pub(super) fn wait_ended(&self, deadline: Timestamp) {
         let mut waiting = self.shared.waiting.lock();
         while waiting.count > 0 {
@@ -208,7 +209,7 @@ fn wait(
             cause = waiting::sleep(held, Some(bell), None, Some(until)).ok()?;
         }
         if strike(&shared.waiting, number) {
-            // Another thread has struck this one off the list: work comes, or the server has ended.
+            // Another thread has taken this one off the list: work comes, or the server has ended.
             if let (Some(turner), Some(request)) = (&mut turner, request) {
                 turner.step(|served, _| served.put_back(request));
             }
@@ -255,8 +256,8 @@ fn spin(turner: &mut Turner<End>, bell: &Bell) -> Option<ArrivedRequest> {
     request
 }
 
-/// Turns a connection between two streams, or during a stream that the connection's owner sends.
-/// Gives a request that has come, and whether more work may be ready now.
+/// Turns a connection between two streams, or during a stream that the turns send. Returns a
+/// request that has come, and whether more work may be ready now.
 fn turn(turner: &mut Turner<End>, cause: Cause) -> (Option<ArrivedRequest>, bool) {
     let mut turned = (None, false);
     let done = guarded(|| {
@@ -291,7 +292,7 @@ fn enlist(
     Some((number, receiver))
 }
 
-/// Strikes a thread off the list. Returns whether another thread has done so before.
+/// Takes a thread off the list. Returns whether another thread has done so before.
 fn strike(waiting: &Mutex<IdleThreads>, number: u64) -> bool {
     let threads = &mut waiting.lock().threads;
     let place = threads.iter().position(|thread| thread.number == number);

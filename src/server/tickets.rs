@@ -22,8 +22,8 @@ use crate::server::request::ServerRequest;
 /// request has no meaning.
 const NEEDS_MIDDLEWARE: &str = "needs-middleware";
 
-/// The source of a ticket's table. The I/O thread may hold the last reference to an object of the
-/// host. So [`Deferred`] drops it on a thread where host code may run.
+/// The source of a ticket's table. [`Deferred`] drops an object of the host on a thread where host
+/// code may run, because the I/O thread may hold the last reference to it.
 #[derive(Clone)]
 pub(super) enum Entry {
     Provider(Arc<Deferred<Box<dyn HostProvider>>>),
@@ -47,7 +47,7 @@ pub(super) fn provided(provider: Box<dyn HostProvider>, callbacks: Callbacks) ->
     Entry::Provider(Arc::new(Deferred::new(provider, callbacks)))
 }
 
-/// The arrays of a published table, for a client that selects of them and for a middleware.
+/// The arrays of a published table, for a client that selects from them and for a middleware.
 pub(super) struct PublishedTable(pub(super) Arc<Deferred<Published>>);
 
 impl HostProvider for PublishedTable {
@@ -65,13 +65,13 @@ impl HostProvider for PublishedTable {
 #[derive(Clone)]
 pub(super) struct Own {
     pub(super) entry: Entry,
-    /// The host's word about it.
+    /// What the host has said about the ticket.
     pub(super) description: Option<Arc<Description>>,
-    /// The answer to describe, once it was asked for.
+    /// The answer to a describe, once a client has asked for it.
     pub(super) answer: Arc<OnceCell<Entry>>,
 }
 
-/// What answers the requests that have a header, before their tickets do.
+/// The provider that answers the requests with a certain header, instead of their tickets.
 pub(super) struct Middleware {
     pub(super) header: String,
     pub(super) entry: Entry,
@@ -81,7 +81,7 @@ pub(super) struct Middleware {
 #[derive(Default)]
 pub(super) struct Tickets {
     entries: RwLock<BTreeMap<Vec<u8>, Own>>,
-    /// For every other ticket.
+    /// Answers for every other ticket.
     handler: RwLock<Option<Entry>>,
     middleware: RwLock<Option<Middleware>>,
 }
@@ -125,7 +125,7 @@ impl Tickets {
             .ok_or_else(|| Self::unknown(ticket))
     }
 
-    /// Sets the host's word about a ticket of its own.
+    /// Sets what the host says about one of the server's own tickets.
     pub(super) fn set_description(&self, ticket: &[u8], description: Description) -> Result<()> {
         let mut entries = self.entries.write();
         let own = (entries.get_mut(ticket)).ok_or_else(|| Self::unknown(ticket))?;
@@ -139,12 +139,12 @@ impl Tickets {
         std::mem::replace(&mut *self.handler.write(), handler)
     }
 
-    /// Sets what answers the requests that have a header. Gives what did so before.
+    /// Sets what answers the requests that have a certain header. Returns the middleware of before.
     pub(super) fn set_middleware(&self, middleware: Option<Middleware>) -> Option<Middleware> {
         std::mem::replace(&mut *self.middleware.write(), middleware)
     }
 
-    /// The middleware, for a request that is its own.
+    /// The middleware, if the request has its header.
     pub(super) fn middleware(&self, request: &proto::Request) -> Option<Entry> {
         if !matches!(request.verb, Verb::Get | Verb::Put | Verb::Exchange) {
             return None;
@@ -155,7 +155,7 @@ impl Tickets {
         Some(middleware.entry.clone())
     }
 
-    /// Refuses a request that asks for another middleware than the server has (rule Q13).
+    /// Refuses a request that needs another middleware than the server has (rule Q13).
     pub(super) fn ensure_middleware(&self, request: &proto::Request) -> Result<()> {
         let Some(needed) = request.headers.get(NEEDS_MIDDLEWARE) else {
             return Ok(());
@@ -177,7 +177,7 @@ impl Tickets {
         entry.ok_or_else(|| Self::unknown(ticket))
     }
 
-    /// What `ticket` itself stands for.
+    /// What `ticket` itself stands for: a table or a provider of its own.
     pub(super) fn own(&self, ticket: &[u8]) -> Option<Own> {
         self.entries.read().get(ticket).cloned()
     }

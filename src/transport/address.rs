@@ -1,4 +1,4 @@
-//! `host:port`, and the addresses behind it.
+//! `host:port`, and the addresses that the host's name stands for.
 
 use std::ffi::CString;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs as _};
@@ -11,7 +11,7 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{Uri, escape_zone};
 use crate::transport::Attempt;
 
-/// Where a listener is found: a name or number of a machine, and a port.
+/// The address of a listener: a name or number of a machine, and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     scheme: String,
@@ -113,7 +113,7 @@ impl Address {
         std::thread::Builder::new()
             .name("dipc-resolve".into())
             .spawn(move || {
-                // The caller may have stopped waiting.
+                // The caller may no longer wait for the result.
                 let _ = sender.send(target.to_socket_addrs().map(Vec::from_iter));
                 let _ = rustix::io::write(&told, &1_u64.to_ne_bytes());
             })
@@ -159,13 +159,13 @@ fn scope_of(zone: &str) -> Option<u32> {
         return Some(number);
     }
     let name = CString::new(zone).ok()?;
-    // SAFETY: `name` is a string with its NUL, which the call reads alone.
+    // SAFETY: `name` is a string with its NUL, which the call only reads.
     let number = unsafe { libc::if_nametoindex(name.as_ptr()) };
     (number != 0).then_some(number)
 }
 
-/// The part of `left`, the remaining time, for the next of so many `candidates`. An address that
-/// never answers must leave time for the addresses after it.
+/// The part of `left`, the remaining time, that the next of so many `candidates` may use. An
+/// address that never answers must leave time for the addresses after it.
 pub fn share(left: Duration, candidates: usize) -> Duration {
     left / u32::try_from(candidates).unwrap_or(u32::MAX).max(1)
 }
@@ -241,17 +241,18 @@ mod tests {
         assert!(error.text().contains("[fe80::1%eth0]:4000"), "{error}");
     }
 
-    /// A name that nobody knows is said to be one.
+    /// The error for a name that does not exist says so.
     #[test]
     fn an_unknown_name_is_named() {
-        // The domain `invalid` is kept free for this.
+        // The domain `invalid` is reserved for this use.
         let address = of("tcp://no-such-host.invalid:4000").unwrap();
         let error = resolve(&address, Duration::from_secs(60), None).unwrap_err();
         assert_eq!(error.status(), Status::Unreachable, "{error}");
         assert!(error.text().contains("no-such-host.invalid"), "{error}");
     }
 
-    /// `Attempt`: a look-up that cannot be interrupted is left alone.
+    /// `Attempt`: a look-up cannot be interrupted, so a cancelled attempt does not wait for its
+    /// end.
     #[test]
     fn a_token_ends_a_look_up() {
         let address = of("tcp://no-such-host.invalid:4000").unwrap();
@@ -261,8 +262,8 @@ mod tests {
         assert_eq!(found.unwrap_err().status(), Status::Cancelled);
     }
 
-    /// `ConnectOptions::timeout`: each address has its share, and the last one all that is
-    /// left.
+    /// `ConnectOptions::timeout`: each address gets its share of the time, and the last one gets
+    /// the rest.
     #[test]
     fn time_is_shared_among_addresses() {
         let left = Duration::from_secs(9);

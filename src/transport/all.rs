@@ -20,7 +20,7 @@ pub const ALL: &[&dyn Transport] = &[
 ///
 /// # Errors
 ///
-/// `Unsupported` when this build has none.
+/// `Unsupported` if this build has no such transport.
 pub fn by_scheme(scheme: &str) -> Result<&'static dyn Transport> {
     ALL.iter()
         .copied()
@@ -34,7 +34,7 @@ pub fn by_scheme(scheme: &str) -> Result<&'static dyn Transport> {
         })
 }
 
-/// The trust in the way to servers of a scheme. An unknown scheme is trusted as little as a
+/// How far the way to servers of a scheme is trusted. An unknown scheme is trusted as little as a
 /// network.
 pub fn trust_of(scheme: &str) -> Trust {
     by_scheme(scheme).map_or(Trust::NETWORK, |transport| transport.trust())
@@ -74,8 +74,8 @@ mod tests {
     use super::*;
     use crate::error::Status;
 
-    /// What can be known of a setting before its transport is used is checked where it is set,
-    /// whichever transport is used then.
+    /// A setting is checked when it is set, as far as possible before its transport is used,
+    /// whatever transport is used in the end.
     #[test]
     fn settings_are_checked_where_they_are_set() {
         let mut settings = Settings::default();

@@ -15,13 +15,13 @@ use crate::error::{Error, Result};
 use crate::transport::wait::{rest, wait};
 use crate::transport::{Connection, Watched};
 
-/// A connection on its way.
+/// A connection that is being made.
 pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Box<dyn Connection>>> + Send + 'a>>;
 
-/// What an attempt waits for: a descriptor, a time, or the first of them.
+/// What an attempt waits for: a descriptor, a time, or whichever comes first.
 #[derive(Debug, Clone)]
 pub struct Awaited {
-    /// With the events: `IN` or `OUT`.
+    /// The descriptor, and the events to wait for: `IN` or `OUT`.
     pub fd: Option<(Arc<dyn Watched>, PollFlags)>,
     /// The attempt goes on at this time at the latest.
     pub until: Instant,
@@ -62,7 +62,7 @@ impl Attempt {
     ///
     /// # Errors
     ///
-    /// `Cancelled` by the token, and of the system.
+    /// `Cancelled` by the token, and errors of the system.
     pub async fn ready(
         &self,
         fd: Arc<dyn Watched>,
@@ -107,11 +107,11 @@ impl Attempt {
         Poll::Pending
     }
 
-    /// Goes on with a future of this attempt.
+    /// Continues a future of this attempt.
     ///
     /// # Errors
     ///
-    /// What it waits for, unless it is done.
+    /// If the future is not done: what it waits for.
     pub fn poll<T>(
         &self,
         future: Pin<&mut (impl Future<Output = T> + ?Sized)>,
@@ -145,7 +145,7 @@ impl Attempt {
                 None => rest(left, cancel),
             };
             match waited {
-                // The future says it.
+                // The future reports it.
                 Ok(()) | Err(Errno::CANCELED) => {}
                 Err(errno) => return Err(cannot_wait(errno)),
             }

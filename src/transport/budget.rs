@@ -14,7 +14,7 @@ use crate::error::{Error, Result, Status};
 pub struct MemoryBudget {
     limit: u64,
     used: AtomicU64,
-    /// What this is a share of.
+    /// The budget that this one is a share of.
     whole: Option<Arc<Self>>,
     /// The shares of users, by uid.
     shares: Mutex<HashMap<u32, Weak<Self>>>,
@@ -71,7 +71,7 @@ impl MemoryBudget {
     /// `OutOfMemory`, with the limit in the text; nothing was taken.
     pub fn take(&self, bytes: u64) -> Result<()> {
         let Some(whole) = &self.whole else {
-            // Peers may have released memory since the last look.
+            // Peers may have released memory since the last check.
             memfd::collect();
             return self.take_here(bytes);
         };
@@ -110,7 +110,7 @@ impl MemoryBudget {
     }
 }
 
-/// What memory takes of a budget.
+/// Bytes that are taken from a budget until the drop.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: Arc<MemoryBudget>,
@@ -159,7 +159,7 @@ impl MappingBudget {
     ///
     /// # Errors
     ///
-    /// `OutOfResources`: there are too many.
+    /// `OutOfResources`: there are too many mappings.
     pub(super) fn charge(self: &Arc<Self>) -> Result<MappingCharge> {
         let more = |used: usize| (used < self.most).then_some(used + 1);
         let charged = self.used.fetch_update(Relaxed, Relaxed, more);
@@ -176,7 +176,7 @@ impl MappingBudget {
     }
 }
 
-/// One mapping of a budget.
+/// One mapping that counts towards a budget.
 #[derive(Debug)]
 pub(super) struct MappingCharge(Arc<MappingBudget>);
 

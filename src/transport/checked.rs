@@ -1,10 +1,11 @@
-//! Connections whose messages have a checksum each (rule E8), where a network could change bytes
-//! unseen.
+//! Connections with a checksum for each message (rule E8), for ways on which a network could change
+//! bytes unnoticed.
 //!
 //! A client [asks](agree) before its first request, and a server [answers](offer). From then on
-//! each message of both ends has four bytes more, which nobody sees but this module: a CRC-32C of
-//! the message and of its place among the messages. A message that has changed ends the connection.
-//! What goes round the messages is not covered, so bodies travel as bytes from host memory: nothing
+//! each message of both ends is four bytes longer, which only this module sees: a CRC-32C of the
+//! message and of its place among the messages. A message that has changed ends the connection.
+//! Data outside the messages is not covered, so bodies travel as bytes from host memory: nothing is
+//! lent, and no body is sent from or to a GPU directly.
 //! is lent, and no body stays on a GPU on its way.
 
 use std::sync::Arc;
@@ -22,10 +23,11 @@ use crate::transport::{
     RegionTable, Traffic,
 };
 
-/// Bytes of a checksum, behind its message.
+/// Bytes of a checksum, which follows its message.
 const SUM_BYTES: usize = size_of::<u32>();
 
-/// A connection at a server that takes the question for checksums, or at either end one with them.
+/// A server's connection on which the client may ask for checksums, or a connection of either end
+/// that has them.
 struct WithChecksums {
     inner: Box<dyn Connection>,
     phase: Phase,
@@ -34,9 +36,9 @@ struct WithChecksums {
 /// Whether messages have checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// A server that has read nothing.
+    /// A server that has not read any message yet.
     Unasked,
-    /// The client has begun without.
+    /// The client has begun without checksums.
     Off,
     On,
 }
@@ -50,12 +52,12 @@ pub(crate) fn offer(inner: Box<dyn Connection>) -> Box<dyn Connection> {
     Box::new(WithChecksums { inner, phase })
 }
 
-/// A client's new connection, with checksums from now on unless it needs none.
+/// A client's new connection. It has checksums from now on, unless it needs none.
 ///
 /// # Errors
 ///
-/// `Timeout` if the server does not answer until `by`, `Cancelled` by the token, `Protocol` if it
-/// answers otherwise, and errors of the connection.
+/// `Timeout` if the server has not answered by `by`, `Cancelled` by the token, `Protocol` if it
+/// answers something else, and errors of the connection.
 pub(crate) async fn agree(
     mut inner: Box<dyn Connection>,
     by: Instant,
@@ -100,8 +102,8 @@ fn is_question(message: &Incoming) -> Result<bool> {
     is_checksums(bytes)
 }
 
-/// The checksum of a message: it begins with the class, the number of the stream, and the tag, so
-/// that no message passes for another.
+/// The checksum of a message. It first covers the class, the number of the stream, and the tag, so
+/// that no message can pass for another.
 #[derive(Debug, Clone, Copy)]
 struct Sum(u32);
 
@@ -120,7 +122,7 @@ impl Sum {
 
     fn of_class(class: u8, number: u32) -> Self {
         match number {
-            // The number 0 is left out, as by peers that know one stream.
+            // The number 0 is left out, because peers that know only one stream leave it out too.
             0 => Self(0).with(&[class]),
             _ => Self(0).with(&[class]).with(&number.to_le_bytes()),
         }
@@ -134,7 +136,7 @@ impl Sum {
         self.0.to_le_bytes()
     }
 
-    /// Compares with the end of `message`. Returns the length of the rest.
+    /// Compares the checksum with the end of `message`. Returns the length of the rest.
     fn check(self, message: &[u8]) -> Result<usize> {
         let (rest, sum) = message.split_last_chunk().unwrap_or((&[], &[0; SUM_BYTES]));
         let is_whole = message.len() >= SUM_BYTES && self.with(rest).bytes() == *sum;
@@ -203,7 +205,7 @@ fn seal_payload(sum: Sum, payload: Payload) -> Payload {
     }
 }
 
-/// A message of the stream `number` without its checksum, which fits.
+/// A message of the stream `number` without its checksum, after a check of that.
 fn open(number: u32, message: Incoming) -> Result<Incoming> {
     let truncated = |sum: Sum, mut bytes: Bytes| -> Result<Bytes> {
         bytes.truncate(sum.check(&bytes)?);
@@ -240,27 +242,28 @@ impl WithChecksums {
         self.phase == Phase::On
     }
 
-    /// Whether a message is a body of which the transport has thrown the bytes away: see
+    /// Whether a message is a body whose bytes the transport has thrown away: see
     /// [`Connection::forget_bodies`].
     fn is_thrown_away(&self, message: &Incoming) -> bool {
         let is_empty = matches!(message, Incoming::Body { memory, .. } if memory.is_empty());
         is_empty && !self.identity().profile.is_ordered
     }
 
-    /// The length of a message of `len` bytes on its way.
+    /// How many bytes a message of `len` bytes has on the wire.
     fn len_on_wire(&self, len: u64) -> u64 {
         let more = if self.is_on() { SUM_BYTES } else { 0 };
         len.saturating_add(more as u64)
     }
 
-    /// Logs the end at both peers: the fault may be looked for at either.
+    /// Logs the end at both peers, because the user may look for the fault at either.
     fn warn(&self, error: &Error) {
         static LINES: Lines = Lines::new();
         let peer = &self.identity().peer;
         LINES.say(|more| tracing::warn!("the connection to {peer} ends: {error}{more}"));
     }
 
-    /// The first message that a server reads. `None`: it was the question, which is answered.
+    /// Handles the first message that a server reads. `None`: it was the question, and it was
+    /// answered.
     fn first(&mut self, message: Incoming) -> Result<Option<Incoming>> {
         self.phase = Phase::Off;
         if !is_question(&message)? {
@@ -280,7 +283,8 @@ impl Connection for WithChecksums {
 
     fn queue(&mut self, number: u32, message: Outgoing) -> Result<()> {
         let number = match &message {
-            // Where tags have the numbers, a request alone says of which stream it is.
+            // If tags carry the numbers of streams, only those of bodies do. A request names its
+            // stream itself.
             Outgoing::Tagged { tag, .. }
                 if !self.identity().profile.is_ordered && body_of_tag(*tag).is_none() =>
             {

@@ -106,7 +106,7 @@ fn messages_come_without_their_checksums() {
     }
 }
 
-/// Rule E8: no bit of a message or of its checksum can change, and nothing can be missing.
+/// Rule E8: a change of any bit of a message or of its checksum is found, and so is a missing part.
 #[test]
 fn changed_messages_are_refused() {
     for number in 0..messages().len() {

@@ -25,30 +25,30 @@ pub(super) struct ServerFigures {
     pub(super) labels: Arc<Labels>,
     opened: AtomicU64,
     closed: AtomicU64,
-    /// By listeners that are closed.
+    /// Connections that were not accepted by listeners that are closed now.
     not_accepted: AtomicU64,
     refused: ByStatus,
 }
 
 impl ServerFigures {
-    /// A connection is kept.
+    /// Counts a connection that the server keeps.
     pub(super) fn opened(&self) {
         self.opened.fetch_add(1, Relaxed);
     }
 
-    /// A connection is over.
+    /// Counts a connection that is over.
     pub(super) fn closed(&self) {
         self.closed.fetch_add(1, Relaxed);
     }
 
-    /// A listener is closed that did not accept so many connections.
+    /// Adds up the connections that a closed listener did not accept.
     pub(super) fn not_accepted(&self, connections: u64) {
         self.not_accepted.fetch_add(connections, Relaxed);
     }
 
     /// Counts and logs that a request is refused.
     pub(super) fn note_refusal(&self, asker: &Asker<'_>, error: &Error) {
-        // Each kind has its own limit, so that lines of one kind drop none of the other.
+        // Each kind of line has its own limit, so one kind cannot suppress the other.
         static BUSY: Lines = Lines::new();
         static FORBIDDEN: Lines = Lines::new();
         self.refused.count(error.status().code());
@@ -56,7 +56,7 @@ impl ServerFigures {
         let lines = match error.status() {
             Status::Busy => &BUSY,
             Status::Permission => &FORBIDDEN,
-            // A client may well ask again until the ticket exists.
+            // A client may rightly ask again until the ticket exists, so this is not logged.
             _ => return,
         };
         let status = error.status().symbol();
@@ -87,7 +87,7 @@ impl ServerFigures {
     }
 }
 
-/// Who asks, as far as the request and its connection show.
+/// Who asks, as far as the request and its connection show it.
 pub(super) fn asker<'a>(
     link: &'a EndLink,
     asked: &'a ArrivedRequest,

@@ -23,7 +23,7 @@ struct Servers {
 
 static SERVERS: PerProcess<Mutex<Servers>> = PerProcess::new(Mutex::default);
 
-/// From now on a server counts for the process.
+/// Counts the server in the figures of the process from now on.
 pub fn enlist(server: Weak<dyn Measured>) {
     SERVERS.get().lock().running.push(server);
 }
@@ -35,7 +35,7 @@ pub fn retire(server: &impl Measured) {
     (servers.running).retain(|it| !ptr::addr_eq(it.as_ptr(), ptr::from_ref(server)));
     if servers.running.len() < before {
         let mut stats = server.stats();
-        // What exists now, and goes with the server.
+        // What exists only now ends with the server.
         (stats.connections, stats.streams_active) = (0, 0);
         (stats.lent_outstanding, stats.region_bytes) = (0, 0);
         servers.gone.add_sums(&stats);
@@ -46,7 +46,7 @@ pub fn retire(server: &impl Measured) {
 pub fn process_stats() -> ServerStats {
     let servers = SERVERS.get().lock();
     let mut sums = servers.gone;
-    // `retire` waits for the lock, so that none of these is the last reference.
+    // `retire` waits for the lock, so none of these references is the last one.
     for server in servers.running.iter().filter_map(Weak::upgrade) {
         sums.add_sums(&server.stats());
     }

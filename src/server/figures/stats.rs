@@ -8,7 +8,7 @@ use crate::driver::figures::{STATUSES, StreamSums, sums};
 pub struct ServerStats {
     /// Connections open now.
     pub connections: u64,
-    /// Streams served now, without those whose clients have gone.
+    /// Streams served now, except those whose clients have gone.
     pub streams_active: u64,
     /// Streams begun since the start.
     pub streams_served: u64,
@@ -31,9 +31,10 @@ pub struct ServerStats {
     pub region_bytes: u64,
     /// Connections accepted since the start.
     pub connections_opened: u64,
-    /// Of these, those that are over.
+    /// Those of `connections_opened` that are over.
     pub connections_closed: u64,
-    /// Connections that were not accepted: of strangers, past a bound, or without a handshake.
+    /// Connections that were not accepted: the peer was not allowed, a bound was reached, or the
+    /// handshake failed.
     pub connections_refused: u64,
     /// Requests that were refused, by status: status -N has the place N.
     pub refused: [u64; STATUSES],

@@ -16,7 +16,7 @@ const TIMES: Buckets = Buckets {
     last: 36,
     step: 1,
 };
-/// Buckets of bytes: each second power of two from 256 bytes to a tebibyte.
+/// Buckets of bytes: every second power of two from 256 bytes to a tebibyte.
 const SIZES: Buckets = Buckets {
     first: 8,
     last: 40,
@@ -51,7 +51,7 @@ streams gauge Streams under way with a client.
 lent_buffers gauge Buffers that clients have and have not given back.
 region_bytes gauge Bytes of shared memory for copies.";
 
-/// What figures can come up to.
+/// Figures of bounds.
 const OF_LIMITS: &str = "\
 connections_limit gauge Most connections at a time.
 streams_limit gauge Most streams at a time.
@@ -80,7 +80,7 @@ type HistogramOf = fn(&StreamSums) -> &HistogramSums;
 #[derive(Default)]
 struct Page(String);
 
-/// Bounds that figures can come up to.
+/// Bounds on some of the figures.
 #[derive(Default)]
 pub struct Limits {
     pub connections: u64,
@@ -109,7 +109,7 @@ pub fn written(stats: &ServerStats, limits: &Limits, labels: &[(String, Arc<Coun
 }
 
 impl Page {
-    /// Begins a figure, of which `spec` has the name, the kind and the help. Gives the name.
+    /// Begins a figure. `spec` has its name, kind and help. Returns the name.
     fn about<'a>(&mut self, spec: &'a str) -> &'a str {
         let mut parts = spec.splitn(3, ' ');
         let [name, kind, help] = [(); 3].map(|()| parts.next().unwrap_or_default());
@@ -220,7 +220,7 @@ impl Page {
             let place = usize::try_from(status.code().unsigned_abs()).ok();
             let mut count = place.and_then(|it| counts.get(it)).copied().unwrap_or(0);
             if *status == Status::Provider {
-                // The numbers of hosts, which clients are told as this.
+                // Statuses that hosts made up: clients are told this status instead.
                 count += counts[0];
             }
             if count > 0 {
@@ -233,7 +233,8 @@ impl Page {
         }
     }
 
-    /// A histogram's bounds are those of the library among `bounds`, divided by `unit`.
+    /// Writes a histogram. Its bounds are those of `bounds` at which the library has a bound,
+    /// divided by `unit`.
     fn histogram(
         &mut self,
         name: &str,
@@ -277,7 +278,7 @@ fn ticket(label: &str) -> (&'static str, String) {
     ("ticket", label.to_owned())
 }
 
-/// A label's value: with backslashes, quotes and ends of lines escaped.
+/// The value of a label: backslashes, quotes and ends of lines are escaped.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
@@ -332,7 +333,8 @@ mod tests {
         assert!(page.contains("dipc_first_batch_seconds_count{ticket=\"t\"} 5\n"));
     }
 
-    /// Promise: statuses have their names, and a number of the host's is a provider's failure.
+    /// Promise: statuses have their names, and a status that the host made up counts as a
+    /// provider's failure.
     #[test]
     fn statuses_have_names() {
         let page = page("t");

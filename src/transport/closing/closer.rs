@@ -1,4 +1,4 @@
-//! The closer: threads that close descriptors whose close may wait.
+//! The closer: threads that close descriptors if the close may wait.
 //!
 //! Descriptors of one user block only a few of the threads. The user's other descriptors stay open
 //! until one of those threads is free. A user with too many open descriptors is
@@ -14,14 +14,14 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::error::{Error, Result, Status};
 use crate::fork::PerProcess;
 
-/// Threads that close for one user at a time, and for all users.
+/// The most threads that close for one user at a time, and for all users.
 const MOST_THREADS: usize = 4;
 const MOST_THREADS_IN_ALL: usize = 64;
-/// Most descriptors of one user that wait to be closed; with more, the user is refused. Below, the
-/// same of all users: with more, nobody is admitted for now.
+/// Most descriptors of one user that wait to be closed; a user with more is refused. The next
+/// constant is the same limit for all users: with more, no user is admitted for now.
 const MOST_OPEN: usize = 64;
 const MOST_OPEN_IN_ALL: usize = 256;
-/// How long a thread stays when it has nothing to do: connections end in bursts.
+/// How long a thread stays when it has nothing to do, because connections often end in bursts.
 const LINGER: Duration = Duration::from_millis(100);
 /// Longest wait for the close of a listener, which is quick unless the system is overloaded.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -30,11 +30,11 @@ struct ClosingJob {
     /// Closed by the drop.
     _fd: OwnedFd,
     user: Option<u32>,
-    /// Dropped when it is closed.
+    /// Dropped when the descriptor is closed, which informs the waiting thread.
     _done: Option<SyncSender<()>>,
 }
 
-/// What there is of a user, or of nobody in particular.
+/// The closes of one user, or of no particular user.
 #[derive(Default)]
 struct Load {
     open: usize,
@@ -45,7 +45,7 @@ struct Load {
 struct CloserState {
     jobs: VecDeque<ClosingJob>,
     loads: HashMap<Option<u32>, Load>,
-    /// Threads that wait for a job, and those that have not begun.
+    /// Threads that wait for a job, and threads that have not started work.
     idle: usize,
     starting: usize,
 }
@@ -56,25 +56,25 @@ struct Closer {
     given: Condvar,
 }
 
-/// In a forked child the parent's may be locked for ever.
+/// In a forked child the closer of the parent may be locked for ever.
 static CLOSER: PerProcess<Closer> = PerProcess::new(Closer::default);
 
-/// Closes `fd` on a thread of ours. The close may wait for what `user` has sent; `None`: no user
-/// has sent anything.
+/// Closes `fd` on a thread of ours. The close may wait because of what `user` has sent; `None`: no
+/// user has sent anything.
 pub fn close(fd: OwnedFd, user: Option<u32>) {
     CLOSER.get().add(fd, user, None);
 }
 
-/// Closes a listening socket on a thread of ours, and waits a short time for that: then its name
-/// is free.
+/// Closes a listening socket on a thread of ours, and waits a short time for the close: after it
+/// the name of the socket is free.
 pub fn close_and_wait(fd: OwnedFd) {
     let (done, is_done) = sync_channel(0);
     CLOSER.get().add(fd, None, Some(done));
-    // Nothing is ever sent: the other end is dropped.
+    // The other end is dropped after the close; nothing is ever sent.
     let _ = is_done.recv_timeout(PATIENCE);
 }
 
-/// Refuses a user of whom too much is open.
+/// Refuses a user with too many open descriptors.
 ///
 /// # Errors
 ///
@@ -95,7 +95,7 @@ pub fn ensure_room(user: u32) -> Result<()> {
     ))
 }
 
-/// Says whether too much is open in all.
+/// Fails if all users together have too many open descriptors.
 ///
 /// # Errors
 ///
@@ -126,8 +126,8 @@ impl Closer {
         self.ensure_thread(&mut state);
     }
 
-    /// Makes a thread take the next job, if there is one to take. If no thread can be started, the
-    /// next call tries again.
+    /// Makes a thread take the next job, if there is one that may be taken. If no thread can be
+    /// started, the next call tries again.
     fn ensure_thread(&'static self, state: &mut MutexGuard<'_, CloserState>) {
         // A thread that takes a job calls this again for the next one.
         if state.next().is_none() || state.starting > 0 {
@@ -184,7 +184,7 @@ impl CloserState {
         users.map(|(_, load)| load)
     }
 
-    /// The place of the first job whose user has a thread left.
+    /// The index of the first job whose user may block another thread.
     fn next(&self) -> Option<usize> {
         let threads: usize = self.of_users().map(|load| load.threads).sum();
         let is_free = |job: &ClosingJob| {

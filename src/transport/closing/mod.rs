@@ -1,4 +1,4 @@
-//! Descriptors whose close may wait, for as long as a stranger likes.
+//! Descriptors whose close may wait, for as long as a stranger wants it to.
 //!
 //! | what is closed | what the system may wait for |
 //! |---|---|
@@ -8,12 +8,12 @@
 //! | a listening one with connections that nobody has accepted | the same of each |
 //! | any Unix socket, before Linux 6.9 | what others left in flight, which that call may collect |
 //!
-//! So an I/O thread, or a thread of the host's, closes a [`Socket`] only if the system lets no
-//! descriptor through ([`rights`]), or none is left in the queue. All others are closed by threads
-//! of ours ([`closer`]), which exist only while something is left to close.
+//! So an I/O thread, or a thread of the host's, closes a [`Socket`] only if the system has barred
+//! descriptors from it ([`rights`]), or if none is left in its queue. All other sockets are closed
+//! by threads of ours ([`closer`]), which exist only while something is left to close.
 //!
-//! A descriptor that may not come stays in its socket: a process that has a file in user space open
-//! cannot end before the file system lets it.
+//! A descriptor that is not expected is left in its socket. If this process opened a file in user
+//! space, the process could not end before that file system allows it.
 
 pub mod closer;
 
@@ -29,12 +29,13 @@ use rustix::net::{Shutdown, sockopt};
 use crate::fork::Generation;
 use crate::transport::rights::{self, SocketContents};
 
-/// Most looks into a queue before its socket is closed. After these the queue counts as not empty.
+/// The most reads of a queue before its socket is closed. After these the queue counts as not
+/// empty.
 const MOST_LOOKS: u32 = 64;
-/// The user of whom nothing is known.
+/// Stands for a user that is not known.
 const UNKNOWN_USER: u32 = u32::MAX;
 
-/// A Unix socket, which no descriptor comes through until [`pass`](Self::pass) lets it.
+/// A Unix socket that admits no descriptor until [`pass`](Self::pass) lets it.
 #[derive(Debug)]
 pub struct Socket {
     /// Taken out when it is dropped.
@@ -42,10 +43,10 @@ pub struct Socket {
     generation: Generation,
     /// The system can bar descriptors.
     bars: bool,
-    /// It has barred them since the socket was made.
+    /// Descriptors were barred all the time since the socket was made.
     barred: AtomicBool,
     listens: bool,
-    /// Others have it, too.
+    /// Other processes have the socket too.
     pub is_given: bool,
     /// The user at the other end.
     user: OnceLock<u32>,
@@ -69,14 +70,14 @@ impl Socket {
         }
     }
 
-    /// Marks the socket as one that will listen: the drop frees its name before it returns.
+    /// Marks the socket as one that will listen: its drop frees the name before it returns.
     pub fn listening(self) -> Self {
         let mut socket = self;
         socket.listens = true;
         socket
     }
 
-    /// Marks a socket that other processes have too and go on to use: the drop does not shut it
+    /// Marks a socket that other processes have too and will go on using: the drop does not shut it
     /// down.
     pub fn given(self) -> Self {
         let mut socket = self;
@@ -84,12 +85,12 @@ impl Socket {
         socket
     }
 
-    /// What its peer sends counts for this user.
+    /// Charges what the peer sends to this user.
     pub fn belongs_to(&self, user: u32) {
         let _ = self.user.set(user);
     }
 
-    /// Whether the socket has barred descriptors since it was made.
+    /// Whether descriptors were barred all the time since the socket was made.
     pub fn is_barred(&self) -> bool {
         self.barred.load(Ordering::Relaxed)
     }
@@ -106,8 +107,8 @@ impl Socket {
     }
 }
 
-/// Keeps bytes out of band in the queue. Otherwise a read skips such a byte, and closes its
-/// descriptor.
+/// Makes out-of-band bytes stay in the queue. Otherwise a read skips such a byte and closes the
+/// descriptor that came with it.
 fn keep_in_line(fd: &OwnedFd) {
     let _ = sockopt::set_socket_oobinline(fd, true);
 }
@@ -126,7 +127,7 @@ impl Drop for Socket {
         if self.is_barred() || self.is_given || !self.generation.is_same_process() {
             return;
         }
-        // Nothing more comes into the queue; and the peer learns of the end now.
+        // After this, nothing more enters the queue, and the peer learns of the end now.
         let _ = rustix::net::shutdown(&fd, Shutdown::Both);
         if self.listens {
             closer::close_and_wait(fd);
@@ -139,18 +140,18 @@ impl Drop for Socket {
     }
 }
 
-/// Whether nothing is left in the queue of a socket that receives nothing more. Bytes are taken
-/// out.
+/// Whether nothing is left in the queue of a socket that receives nothing more. Reads the bytes out
+/// of it.
 fn holds_nothing(fd: &OwnedFd) -> bool {
     let mut bytes = [0; 4096];
     for _ in 0..MOST_LOOKS {
         match rights::read_without(fd, &mut [IoSliceMut::new(&mut bytes)]) {
             Ok(SocketContents::Descriptor) => return false,
-            // It was not connected.
+            // The socket was not connected.
             Ok(SocketContents::Bytes(0)) | Err(Errno::INVAL | Errno::NOTCONN | Errno::AGAIN) => {
                 return true;
             }
-            // Also the peer's reset, which is told once.
+            // An error may also be the reset of the peer, which is reported only once.
             Ok(SocketContents::Bytes(_)) | Err(_) => {}
         }
     }
@@ -159,8 +160,8 @@ fn holds_nothing(fd: &OwnedFd) -> bool {
 
 /// A descriptor that a peer has sent.
 ///
-/// Dropped: memory (a memfd) is closed at once, everything else by the closer; of a socket the
-/// lingering is turned off first.
+/// At the drop, memory (a memfd) is closed at once, and everything else by the closer. For a
+/// socket, lingering is turned off first.
 #[derive(Debug)]
 pub struct Foreign {
     /// Taken out when it is dropped.
@@ -182,16 +183,16 @@ impl Foreign {
         &self.fd
     }
 
-    /// The descriptor, which the caller sees to.
+    /// The descriptor; from now on the caller must close it.
     pub fn into_inner(self) -> OwnedFd {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped, so that nothing else uses the field afterwards.
         unsafe { ManuallyDrop::take(&mut this.fd) }
     }
 
-    /// Whether it is a memfd. Neither the close of a memfd nor a query about it can wait.
+    /// Whether it is a memfd. A memfd can be closed and queried without waiting.
     pub fn is_memory(&self) -> bool {
-        // The first query: any other may be answered by a file system in user space.
+        // This must be the first query: any other may be answered by a file system in user space.
         rustix::fs::fcntl_get_seals(&*self.fd).is_ok()
     }
 }
@@ -204,7 +205,7 @@ impl Drop for Foreign {
         if is_memory {
             return;
         }
-        // Nothing else has such an option.
+        // Only sockets have this option.
         let _ = sockopt::set_socket_linger(&fd, None);
         closer::close(fd, Some(self.user));
     }
