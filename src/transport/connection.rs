@@ -26,30 +26,31 @@ pub(super) enum ConnectionEnd {
 pub struct Identity {
     /// Who the peer is, for logs and `dipc_request_peer`: `pid 4711, uid 1000`.
     pub peer: String,
-    /// The same as data.
+    /// The peer as data.
     pub origin: PeerOrigin,
     /// Whether the peer runs as the same user as this process. Then it is trusted as far as the
-    /// validation level `structure` trusts (rule A8).
+    /// validation level `structure` requires (rule A8).
     pub same_user: bool,
-    /// The descriptors to sleep on.
+    /// The descriptors on which a thread can sleep.
     pub readiness: ConnectionReadiness,
-    /// How many descriptors it has, but for those of memory.
+    /// How many descriptors the connection has, except those of memory.
     pub descriptors: usize,
     /// How the connection behaves.
     pub profile: Profile,
 }
 
-/// The descriptors of a connection, shared, so that a thread can sleep without the connection.
+/// The descriptors of a connection. They are shared, so that a thread can sleep on them without the
+/// connection.
 #[derive(Debug, Clone)]
 pub struct ConnectionReadiness {
     /// Readable if [`Connection::receive`] has something, and writable if [`Connection::flush`] can
     /// go on. If `socket` is false, readable in both cases.
     pub fd: Arc<dyn Watched>,
-    /// The descriptor tells room to write apart from something to read.
+    /// The descriptor reports room to write and something to read as different events.
     pub socket: bool,
-    /// Becomes readable when the peer's process has ended, where the system can tell.
+    /// Becomes readable when the peer's process has ended, if the system can report that.
     pub peer_death: Option<Arc<dyn Watched>>,
-    /// The peer's machine, where a connection may outlive it unnoticed.
+    /// The peer's machine, if a connection may outlive that machine unnoticed.
     pub peer_machine: Option<PeerMachine>,
 }
 
@@ -59,7 +60,7 @@ impl ConnectionReadiness {
         self.peer_dies_within(Duration::ZERO)
     }
 
-    /// Whether the peer has ended its side of the connection, which a socket tells although not
+    /// Whether the peer has ended its side of the connection. A socket reports that even if not
     /// everything was read.
     pub fn has_hung_up(&self) -> bool {
         self.socket && wait(&self.fd, PollFlags::RDHUP, Duration::ZERO, None) == Ok(true)
@@ -83,12 +84,12 @@ pub struct Profile {
     /// Messages that have reached the peer can be read after this side's
     /// [`close`](Connection::close).
     pub is_read_after_close: bool,
-    /// What the way to the peer is trusted with.
+    /// How far the way to the peer is trusted.
     pub trust: Trust,
 }
 
 impl Profile {
-    /// A socket's, which does not leave this machine.
+    /// The profile of a socket within this machine.
     pub const SOCKET: Self = Self {
         is_ordered: true,
         carries_many: true,
@@ -102,25 +103,25 @@ impl Profile {
 pub struct Traffic {
     /// Queued and not yet written.
     pub queued: u64,
-    /// The part of `queued` in memory of the queue itself. Bodies that are sent from where they lie
-    /// do not count.
+    /// The part of `queued` that lies in memory of the queue itself. Bodies that are sent from
+    /// where they lie do not count.
     pub held: u64,
-    /// All bytes received. A transport that sees parts of a message counts them too: they show that
+    /// All bytes received. If the transport sees parts of a message, they count too: they show that
     /// a peer on a slow network is at work.
     pub received: u64,
 }
 
-/// The ways for bodies to a peer, besides bytes from host memory.
+/// The ways for bodies to a peer, in addition to bytes from host memory.
 #[derive(Clone, Default)]
 pub struct BodyWays {
-    /// What lends them.
+    /// Lends memory to the peer, if the connection can.
     pub lender: Option<Arc<dyn Lender>>,
-    /// Packed ones from a GPU's memory ([`Outgoing::GpuBody`]).
+    /// Packed bodies may come from a GPU's memory ([`Outgoing::GpuBody`]).
     pub gpu: bool,
 }
 
 impl BodyWays {
-    /// Of a transport whose peers are lent regions, which are of our `extension`.
+    /// For a transport that lends regions to peers with our `extension`.
     pub(super) fn lending(pool: &Arc<RegionPool>, extension: bool) -> Self {
         Self {
             lender: extension.then(|| Arc::clone(pool) as _),
@@ -135,33 +136,34 @@ pub trait Connection: Send {
     fn identity(&self) -> &Identity;
 
     /// Takes a message of the stream `number` (rule S2). The transport may write it at once;
-    /// [`flush`](Self::flush) writes the rest. A control message of a client may wait until one of
-    /// the server's has come.
+    /// [`flush`](Self::flush) writes the rest. A control message of a client may wait until the
+    /// server has sent one.
     ///
     /// # Errors
     ///
-    /// `Disconnected` and the like: the connection is over.
+    /// `Disconnected` and similar errors: the connection is over.
     fn queue(&mut self, number: u32, message: Outgoing) -> Result<()>;
 
-    /// Writes as much of what is queued as goes without blocking. Returns whether all has left.
+    /// Writes as much of the queue as is possible without blocking. Returns whether all of it was
+    /// sent.
     ///
     /// # Errors
     ///
     /// As [`queue`](Self::queue).
     fn flush(&mut self) -> Result<bool>;
 
-    /// What is on its way.
+    /// The bytes on their way.
     fn traffic(&self) -> Traffic;
 
     /// Ends sending, and tells the peer so after the queued messages. Returns true if a
-    /// [`close`](Self::close) loses nothing that was sent. If false, the caller asks again.
+    /// [`close`](Self::close) now loses nothing that was sent. If false, the caller asks again.
     fn finish(&mut self) -> bool {
         self.traffic().queued == 0
     }
 
-    /// The stream `number` of the peer's is about to come. From now on the peer may announce
-    /// memory, until [`end_stream`](Self::end_stream). `early_bytes`: bodies of up to so many bytes
-    /// may be read before they are announced, at a server.
+    /// The peer's stream `number` is about to come. From now on the peer may announce memory, until
+    /// [`end_stream`](Self::end_stream). `early_bytes`: at a server, bodies of up to this many
+    /// bytes may be read before they are announced.
     fn begin_stream(&mut self, number: u32, early_bytes: u64) {
         let _ = (number, early_bytes);
     }
@@ -173,31 +175,31 @@ pub trait Connection: Send {
     /// address list of exactly so many bytes (rule D8).
     fn post_body(&mut self, number: u32, body: ExpectedBody);
 
-    /// Nobody wants a body of the stream `number` any more. A transport without order still hands
+    /// Nobody wants bodies of the stream `number` any more. A transport without order still hands
     /// over the bodies that arrive, because the receiver counts them: packed bodies perhaps without
-    /// their bytes, and address lists so that the memory can be returned.
+    /// their bytes, and address lists so that the memory can be given back.
     fn forget_bodies(&mut self, number: u32);
 
     /// The stream whose next body was not announced and is too large to be read before its header.
-    /// Nothing is read before [`post_body`](Self::post_body) announces the body or
+    /// Nothing is read until [`post_body`](Self::post_body) announces the body or
     /// [`forget_bodies`](Self::forget_bodies) discards it. The descriptor stays readable.
     fn waiting(&self) -> Option<u32> {
         None
     }
 
-    /// The next message, and the number of its stream, or `None` when there is none now.
+    /// The next message, and the number of its stream; `None` if there is none now.
     ///
     /// # Errors
     ///
-    /// `Disconnected` when the peer is gone, `Protocol` when what came is not a message,
-    /// `OutOfMemory`: the connection is over. Messages that came before are returned first.
+    /// `Disconnected` if the peer is gone, `Protocol` if what came is not a message, `OutOfMemory`:
+    /// the connection is over. Messages that came before are returned first.
     fn receive(&mut self) -> Result<Option<(u32, Incoming)>>;
 
     /// The caller looks for messages until it calls [`doze`](Self::doze). Until then messages may
-    /// come without a system call, and the descriptor need not tell of them.
+    /// come without a system call, and the descriptor need not announce them.
     fn wake(&mut self) {}
 
-    /// The caller is about to wait for the descriptor. Returns whether it has to receive first.
+    /// The caller is about to sleep on the descriptor. Returns whether it has to receive first.
     fn doze(&mut self) -> bool {
         false
     }
@@ -209,17 +211,17 @@ pub trait Connection: Send {
         BodyWays::default()
     }
 
-    /// The regions that this side lends, where the transport can lend.
+    /// The regions that this side lends, if the transport can lend.
     fn pool(&self) -> Option<Arc<RegionPool>> {
         None
     }
 
-    /// The memory that the peer lends, where the transport knows such memory.
+    /// The memory that the peer lends, if the transport knows such memory.
     fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
         self.table().map(|table| table as _)
     }
 
-    /// The same of a peer on this machine: its regions are mapped here, and may be a GPU's.
+    /// The same if the peer is on this machine: its regions are mapped here, and may be a GPU's.
     fn table(&mut self) -> Option<&mut RegionTable> {
         None
     }
@@ -241,7 +243,7 @@ impl dyn Connection + '_ {
         self.flush().map(drop)
     }
 
-    /// The next message, of whatever stream.
+    /// The next message of any stream.
     ///
     /// # Errors
     ///
@@ -250,7 +252,8 @@ impl dyn Connection + '_ {
         Ok(self.receive()?.map(|(_, message)| message))
     }
 
-    /// Runs `step` on the memory that the peer lends; without such memory, on no regions.
+    /// Runs `step` on the memory that the peer lends. If there is no such memory, `step` gets an
+    /// empty set.
     pub fn with_regions<R>(&mut self, step: impl FnOnce(&mut dyn PeerRegions) -> R) -> R {
         match self.regions() {
             Some(regions) => step(regions),
@@ -262,7 +265,7 @@ impl dyn Connection + '_ {
     ///
     /// # Errors
     ///
-    /// As there; `Protocol` on a connection without such a table.
+    /// Those of [`RegionTable::order`]; `Protocol` on a connection without such a table.
     pub fn order(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
         match self.table() {
             Some(table) => table.order(seq, event, handle),

@@ -1,8 +1,8 @@
 //! Control messages of the transports themselves (`docs/wire.md`, "Control messages").
 //!
-//! A client asks for what its transport can do beyond the protocol, once it knows that the server
-//! is one of libdipc's (rule E1). A server that does not know a message ignores it, and everything
-//! goes on without. The state machines never see one of these messages.
+//! A client asks for features of its transport beyond the protocol, once it knows that the server
+//! is one of libdipc's (rule E1). A server that does not know a message ignores it, and the
+//! connection goes on without the feature. The state machines never see these messages.
 
 use crate::error::{Error, Result};
 use crate::proto::Fields;
@@ -18,10 +18,10 @@ const CLIENT_RING_KIND: u8 = 24;
 /// The only byte of a CHECKSUMS: every later message of the sender's has a checksum (rule E8).
 pub const CHECKSUMS_KIND: u8 = 22;
 
-/// tcp: the first message on each of several sockets of one connection says which socket it is.
+/// tcp: the first message on each of several sockets of one connection. It says which socket it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Join {
-    /// Drawn at random by the client. A socket without the right number cannot join.
+    /// Drawn at random by the client. A socket with another number cannot join.
     pub group: u128,
     /// Which socket this is, from 0.
     pub index: u16,
@@ -67,7 +67,8 @@ impl Join {
 pub struct RingMessage {
     /// The end that writes to the ring.
     pub writer: ConnectionEnd,
-    /// From a server, with the descriptor: the bytes of the ring. A client asks for a ring.
+    /// From a server, together with the descriptor: the bytes of the ring. `None`: a client asks
+    /// for a ring.
     pub length: Option<u64>,
 }
 
@@ -101,7 +102,7 @@ impl RingMessage {
         Ok(Some(Self { writer, length }))
     }
 
-    /// True if a descriptor belongs to a control message: to a ring from a server.
+    /// Whether a descriptor belongs to a control message: true for a ring from a server.
     pub fn brings_descriptor(message: &[u8]) -> bool {
         matches!(message, [RING_KIND | CLIENT_RING_KIND, _, ..])
     }

@@ -18,7 +18,7 @@ const fn ring(writer: ConnectionEnd, length: Option<u64>) -> RingMessage {
     RingMessage { writer, length }
 }
 
-/// docs/wire.md: each message is read as it was written; others are others'.
+/// docs/wire.md: each message is read as it was written; messages of other kinds give `None`.
 #[test]
 fn messages_are_read_as_they_were_written() {
     let join = JOIN.encode();
@@ -42,7 +42,7 @@ fn messages_are_read_as_they_were_written() {
     }
 }
 
-/// Rule E3: a message of another length is refused, and so is a JOIN that makes no sense.
+/// Rule E3: a message of another length is refused, and so is a JOIN with impossible numbers.
 #[test]
 fn malformed_messages_are_refused() {
     let longer = |mut bytes: Vec<u8>| {

@@ -25,18 +25,18 @@ pub struct Lease {
     pub spans: Spans,
     /// Bytes copied into regions of the connection.
     pub copied: u64,
-    /// Bytes lent where they lay: the producer's array must live until the peer returns them.
+    /// Bytes lent where they lie: the producer's array must live until the peer returns them.
     pub borrowed: u64,
     /// Neither end copies the body, so the lease takes no memory.
     pub in_place: bool,
-    /// Bytes copied from one place of a GPU's memory to another, and lent from there.
+    /// Bytes copied from one place of a GPU's memory to another and lent from the copy.
     pub copied_on_device: u64,
-    /// Bytes copied from a GPU's memory to the host's, and lent from there.
+    /// Bytes copied from a GPU's memory to the host's and lent from the copy.
     pub staged: u64,
-    /// For memory of a GPU: the place for the owner of the producer's array. The caller fills it
-    /// before it sends the list.
+    /// For memory of a GPU: the place for the owner of the producer's array. The caller puts the
+    /// owner there before it sends the list.
     pub keep: Option<Keep>,
-    /// What the peer waits for before it reads.
+    /// The event that the peer waits for before it reads.
     pub ready: Option<ReadyNotice>,
     /// Dropped when the peer has returned every span, or after
     /// [`RegionPool::abandon`](super::RegionPool::abandon).
@@ -60,11 +60,11 @@ impl Lease {
     }
 }
 
-/// What keeps memory alive until it is dropped.
+/// A value that keeps memory alive until it is dropped.
 pub enum MemoryOwner {
     /// For this lease or body alone.
     One(Box<dyn Send>),
-    /// For several.
+    /// For several leases or bodies.
     Shared(Arc<dyn Send + Sync>),
 }
 
@@ -85,32 +85,32 @@ impl Keep {
     }
 }
 
-/// An event as the peer is told of it (READY).
+/// An event, as the peer is told about it (READY).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadyNotice {
     /// Its number on this connection.
     pub event: u16,
-    /// What opens it; empty once the connection has told it.
+    /// The handle that opens it; empty once the peer has the handle.
     pub handle: Vec<u8>,
 }
 
-/// What is to be known of buffers on a GPU. They are addresses there.
+/// What must be known about buffers on a GPU. Their addresses are those of the GPU.
 #[derive(Debug, Clone, Copy)]
 pub struct OnGpu<'a> {
     /// The stream on which work with them is done.
     pub stream: &'a Arc<cuda::Stream>,
-    /// Recorded on that stream: once it has happened they may be read.
+    /// An event on that stream: once it has happened, the buffers may be read.
     pub ready: &'a cuda::Event,
 }
 
-/// A region as the peer is told of it.
+/// A region, as the peer is told about it.
 #[derive(Debug, Clone)]
 pub struct RegionNotice {
     /// Its number on this connection, from 1.
     pub id: u16,
-    /// What the REGION message carries: for shm and memory of the host its length, u64 LE.
+    /// The handle in the REGION message. For shm and memory of the host: its length, u64 LE.
     pub handle: Vec<u8>,
-    /// Its descriptor, where the transport passes descriptors.
+    /// Its descriptor, if the transport passes descriptors.
     pub fd: Option<Arc<OwnedFd>>,
 }
 
@@ -119,13 +119,13 @@ pub struct RegionNotice {
 pub trait Lender: Send + Sync {
     /// Decides how a body travels. If the body is lent, copies the buffers that do not lie in an
     /// arena. With `gpu` the buffers lie on a GPU: they are lent there to a client that asked for
-    /// the GPU and reaches it, and copied to the host for other clients. The caller keeps their
-    /// owner until it has put it where the lease says. Small bodies are lent if the stream's
-    /// `policy` or the connection's policy says so.
+    /// the GPU and reaches it, and copied to the host for other clients. The caller keeps the owner
+    /// of the buffers until it has put the owner in the lease's [`keep`](Lease::keep). Small bodies
+    /// are lent if the stream's `policy` or the connection's policy says so.
     ///
     /// # Errors
     ///
-    /// Of the system or a GPU's driver, where sending the bytes would not help either.
+    /// Those of the system or of a GPU's driver, if sending the bytes would not help either.
     fn place(
         self: Arc<Self>,
         buffers: &[BufferRef],

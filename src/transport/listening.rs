@@ -16,9 +16,9 @@ use crate::transport::wait::wait;
 /// Connections that wait to be accepted; the system may allow fewer.
 pub const BACKLOG: i32 = 1024;
 
-/// The next socket that waits at `listener`, if one does; `address` is the listener's.
-/// Errors: `OutOfResources` when the process or the system can have no more of them; what the
-/// system says of a peer that has gone meanwhile.
+/// The next socket that waits at `listener`, if any; `address` is the listener's.
+/// Errors: `OutOfResources` if the process or the system can have no more sockets; the error of the
+/// system for a peer that has gone meanwhile.
 pub fn accept(listener: &impl AsFd, address: &str) -> Result<Option<OwnedFd>> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     match retry_on_intr(|| rustix::net::accept_with(listener, flags)) {
@@ -42,15 +42,15 @@ pub fn accept(listener: &impl AsFd, address: &str) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// Whether no connection waits to be accepted. `accept` cannot tell when descriptors are short: the
-/// system looks for a free descriptor first.
+/// Whether no connection waits to be accepted. `accept` cannot tell if there is no free descriptor,
+/// because the system looks for one first.
 fn nobody_waits(listener: &impl AsFd) -> bool {
     wait(listener, PollFlags::IN, Duration::ZERO, None) == Ok(false)
 }
 
-/// A stream socket that listens, of one of `families`. One property is changed, as the last step:
-/// accepting does not wait.
-/// Errors: `InvalidArgument`, with what it is.
+/// A stream socket that already listens, of one of `families`. Only one property is changed, as the
+/// last step: accepting does not wait.
+/// Errors: `InvalidArgument`, with a text that says what the socket is.
 pub fn given(socket: OwnedFd, families: &[AddressFamily], scheme: &str) -> Result<OwnedFd> {
     let wrong = |what: &str| {
         let text = format!("{scheme} cannot listen by the descriptor: it is {what}");
@@ -86,7 +86,7 @@ pub fn new_socket(address: &SocketAddr) -> Result<OwnedFd> {
         .map_err(|errno| Error::os("cannot make a socket", errno))
 }
 
-/// Listens at one address; gives the port, too.
+/// Listens at one address; also returns the port.
 pub fn bind(address: &Address, candidate: &SocketAddr) -> Result<(OwnedFd, u16)> {
     let failed = |errno| {
         let place = format!("{address} ({candidate})");
@@ -108,7 +108,7 @@ pub fn bind(address: &Address, candidate: &SocketAddr) -> Result<(OwnedFd, u16)>
         Error::os_as(status, text, errno)
     };
     let socket = new_socket(candidate)?;
-    // Otherwise connections of a server that has just ended keep the port for a minute.
+    // Otherwise connections of a server that has just ended would keep the port for a minute.
     sockopt::set_socket_reuseaddr(&socket, true).map_err(failed)?;
     rustix::net::bind(&socket, candidate).map_err(failed)?;
     rustix::net::listen(&socket, BACKLOG).map_err(failed)?;

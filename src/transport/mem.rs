@@ -1,6 +1,6 @@
 //! Connections inside one process, for tests of everything above the transports.
 //!
-//! Messages go through a pair of queues, with an eventfd each to wait on; descriptors are copied.
+//! Messages go through a pair of queues, each with an eventfd to wait on; descriptors are copied.
 //! Bodies are lent as over shm.
 
 use std::collections::{HashMap, VecDeque};
@@ -25,7 +25,7 @@ use crate::transport::{
 #[derive(Debug)]
 pub struct Mem;
 
-/// Who listens, by address.
+/// The listeners by address.
 static LISTENERS: Lazy<Mutex<HashMap<String, Weak<Backlog>>>> = Lazy::new(Mutex::default);
 
 impl Transport for Mem {
@@ -126,7 +126,7 @@ fn event() -> Result<Arc<OwnedFd>> {
 }
 
 fn notify(event: &OwnedFd) {
-    // A full counter is a notification already.
+    // A full counter means that a notification is already there.
     let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 
@@ -135,10 +135,10 @@ fn drain(event: &OwnedFd) {
     let _ = rustix::io::read(event, &mut counter);
 }
 
-/// What one end has to read.
+/// What one end still has to read.
 struct Pipe {
     state: Mutex<PipeState>,
-    /// Readable while there is something in the queue, or after the end.
+    /// Readable while the queue has a message, or after the end.
     ready: Arc<OwnedFd>,
 }
 
@@ -216,7 +216,7 @@ impl Connection for MemConnection {
         if self.closed {
             return Err(gone());
         }
-        // Copied now: what the message holds is let go on this side, as with a socket.
+        // Copied now, so that this side drops what the message holds, as with a socket.
         let message = arrive(message)?;
         let mut state = self.outgoing.state.lock();
         if state.closed {
@@ -272,7 +272,7 @@ impl Connection for MemConnection {
         self.pool.abandon();
         self.incoming.close();
         self.outgoing.close();
-        // Messages that nobody will read let go of what they hold.
+        // Messages that will not be read must drop what they hold.
         let unread = std::mem::take(&mut self.incoming.state.lock().queue);
         drop(unread);
         lent

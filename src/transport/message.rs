@@ -14,7 +14,7 @@ pub enum Outgoing {
     Metadata {
         /// Kind and sequence number.
         prefix: [u8; 5],
-        /// Flatbuffer bytes, which others may share; `None` where nothing follows the prefix.
+        /// Flatbuffer bytes, which others may share; `None` if nothing follows the prefix.
         header: Option<Arc<[u8]>>,
     },
     /// Tagged: a body, a request or a list of addresses to free.
@@ -24,8 +24,8 @@ pub enum Outgoing {
         /// What the message holds.
         payload: Payload,
     },
-    /// Tagged: a packed body that lies in a GPU's memory whole, padding included, and can be read.
-    /// Only where the connection's [ways](super::BodyWays::gpu) have it.
+    /// Tagged: a packed body that lies whole in a GPU's memory, including its padding, and can be
+    /// read. Only if the connection's [ways](super::BodyWays::gpu) include it.
     GpuBody {
         /// The whole 64-bit tag.
         tag: u64,
@@ -46,8 +46,8 @@ pub(super) fn sends_host_memory_only() -> Error {
     Error::unsupported("this transport sends bodies from host memory only")
 }
 
-/// Messages of up to this size are copied behind earlier ones, to leave with them. A copy costs
-/// less than a run of memory of its own.
+/// Messages of up to this size are copied to the end of earlier ones, and leave with them. A copy
+/// costs less than a separate run of memory.
 pub const COPIED_BYTES: usize = 1024;
 
 /// The bytes of a tagged message.
@@ -66,7 +66,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// Length in bytes; `None` where it is more than any memory has.
+    /// Length in bytes; `None` if it is more than any memory has.
     pub fn checked_len(&self) -> Option<usize> {
         match self {
             Self::Bytes(bytes) => Some(bytes.len()),
@@ -77,14 +77,14 @@ impl Payload {
         }
     }
 
-    /// Copies the bytes behind those of `bytes`.
+    /// Appends a copy of the bytes to `bytes`.
     pub fn append_to(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Bytes(own) => bytes.extend_from_slice(own),
             Self::Shared(shared) => bytes.extend_from_slice(shared),
             Self::Gather { parts, .. } => parts.iter().for_each(|part| {
-                // SAFETY: the owner beside the runs keeps them alive, and a body handed over to be
-                // sent is not written to, as Arrow's C data interface asks of a producer
+                // SAFETY: the owner beside the runs keeps them alive, and nobody writes to a body
+                // that was handed over to be sent, as Arrow's C data interface asks of a producer
                 // ("immutable").
                 bytes.extend_from_slice(unsafe { part.as_slice() });
             }),
@@ -95,9 +95,9 @@ impl Payload {
 /// The place of a body on its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct BodyPlace {
-    /// Of its stream.
+    /// The number of its stream.
     pub(super) number: u32,
-    /// Of its message.
+    /// The sequence number of its message.
     pub(super) seq: u32,
 }
 
@@ -125,10 +125,10 @@ pub enum Incoming {
     GpuBody {
         /// Sequence number, the low 32 bits of the tag.
         seq: u32,
-        /// The bytes; nothing that the transport started is under way there.
+        /// The bytes; no work that the transport started is still using this memory.
         body: GpuBody,
     },
-    /// Control message, with the descriptor of the region where it is a REGION and one came.
+    /// Control message, and the descriptor of the region if it is a REGION and a descriptor came.
     Control {
         /// The encoded message.
         bytes: Bytes,
@@ -138,7 +138,7 @@ pub enum Incoming {
 }
 
 impl Incoming {
-    /// Bytes that it holds at this side.
+    /// How many bytes of this side's memory the message holds.
     pub fn held_bytes(&self) -> u64 {
         let len = match self {
             Self::Metadata(bytes) | Self::Tagged { bytes, .. } | Self::Control { bytes, .. } => {
@@ -149,7 +149,7 @@ impl Incoming {
         len as u64
     }
 
-    /// Length in bytes of the packed body that it is, or 0.
+    /// The length in bytes if it is a packed body; otherwise 0.
     pub fn body_len(&self) -> usize {
         match self {
             Self::Body { memory, .. } => memory.len(),

@@ -1,4 +1,5 @@
-//! How long a peer's machine may not answer, and the system's keep-alive, which asks it.
+//! How long a peer's machine may leave probes unanswered, and the system's keep-alive, which probes
+//! it.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::error::{Error, Result, Status};
 use crate::transport::rights::get_option;
 use crate::transport::{Settings, Watched};
 
-/// How long a peer's machine may not answer before its connections are over.
+/// How long a peer's machine may not answer before its connections end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience(Duration);
 
@@ -22,15 +23,15 @@ impl Patience {
     /// The default.
     pub const DEFAULT: Self = Self(Duration::from_secs(60));
 
-    /// What the setting `keepalive` of a scheme says, in seconds.
-    /// Errors: `InvalidArgument` when it is not a whole number of seconds, up to a day.
+    /// The value of the setting `keepalive` of a scheme, in seconds.
+    /// Errors: `InvalidArgument` if it is not a whole number of seconds, up to a day.
     pub fn of(settings: &Settings, scheme: &str) -> Result<Self> {
         let mut settings = settings.of(scheme);
         let set = settings.find(|(name, _)| *name == PATIENCE_SETTING);
         set.map_or(Ok(Self::DEFAULT), |(_, value)| Self::parse(value, scheme))
     }
 
-    /// What a value of the setting means.
+    /// Parses a value of the setting.
     pub fn parse(value: &str, scheme: &str) -> Result<Self> {
         match value.parse() {
             Ok(seconds @ 1..=86_400) => Ok(Self(Duration::from_secs(seconds))),
@@ -55,16 +56,16 @@ pub struct PeerMachine {
 }
 
 impl PeerMachine {
-    /// At the other end of these sockets of tcp.
+    /// The machine at the other end of these TCP sockets.
     pub(super) fn new(sockets: Arc<[Arc<dyn Watched>]>, patience: Patience) -> Self {
         Self { sockets, patience }
     }
 
-    /// Asks the system whether it still answers; `peer` is its name.
+    /// Asks the system whether the machine still answers; `peer` is its name.
     ///
     /// # Errors
     ///
-    /// `Disconnected`: it does not.
+    /// `Disconnected` if it does not.
     pub fn ensure_answers(&self, peer: &str) -> Result<()> {
         let is_silent = |socket| has_fallen_silent(socket, self.patience);
         match self.sockets.iter().any(is_silent) {
@@ -73,14 +74,14 @@ impl PeerMachine {
         }
     }
 
-    /// The time after which to ask again: a dead machine is noticed within a quarter more than the
-    /// time allowed.
+    /// The time after which to ask again, such that a dead machine is noticed at most a quarter
+    /// later than the time allowed.
     pub fn pause(&self) -> Duration {
         self.patience.0 / 4
     }
 }
 
-/// The machine of `peer` does not answer, as `errno` says.
+/// The error for a machine of `peer` that does not answer, with the system's `errno`.
 pub fn silence_error(peer: &str, errno: Errno) -> Error {
     let doing = format!(
         "the peer ({peer}) does not answer any more: its machine is down, or the network to it"
@@ -89,16 +90,16 @@ pub fn silence_error(peer: &str, errno: Errno) -> Error {
 }
 
 /// Whether data that was sent repeatedly has not been acknowledged for the time of `patience`. A
-/// client that is there and does not read still acknowledges.
+/// client that exists but does not read still acknowledges data.
 fn has_fallen_silent(socket: impl AsFd, patience: Patience) -> bool {
-    // SAFETY: the structure holds integers alone, for which zeros are values.
+    // SAFETY: the structure holds only integers, for which zeros are valid.
     let info: libc::tcp_info = unsafe { std::mem::zeroed() };
-    // SAFETY: the system writes such a structure for this option, of integers alone.
+    // SAFETY: for this option the system writes such a structure, which has only integers.
     let info = unsafe { get_option(&socket, (libc::IPPROTO_TCP, libc::TCP_INFO), info) };
     let Ok(info) = info else {
         return false;
     };
-    // One probe of a closed window may be on its way to a peer that is there.
+    // One probe of a closed window may be on its way to a peer that still exists.
     let unanswered = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
     let since = Duration::from_millis(info.tcpi_last_ack_recv.into());
     unanswered && since >= patience.duration()

@@ -54,8 +54,8 @@ fn in_time<R: Send + 'static>(step: impl FnOnce() -> R + Send + 'static) -> R {
         .expect("it waits, or has failed")
 }
 
-/// security.md, "Descriptors": who drops a connection does not wait for what is unread in it, nor
-/// for what it was sent; and the peer learns of the end at once.
+/// security.md, "Descriptors": dropping a connection does not wait because of what is unread in it,
+/// nor because of what it was sent; and the peer learns of the end at once.
 #[test]
 fn a_drop_does_not_wait_for_what_a_peer_sent() {
     let (near, far) = lingering();
@@ -71,7 +71,7 @@ fn a_drop_does_not_wait_for_what_a_peer_sent() {
     drop((far, other_far));
 }
 
-/// The same of a listener with connections that nobody has accepted; its name is free.
+/// The same for a listener with connections that nobody has accepted; its name is free.
 #[test]
 fn a_listener_does_not_wait_for_what_it_did_not_accept() {
     let name = format!("dipc-closing-{}", std::process::id());
@@ -106,7 +106,7 @@ fn a_listener_does_not_wait_for_what_it_did_not_accept() {
     drop((left, far));
 }
 
-/// What a peer sent is closed in the end, whatever it is.
+/// Everything that a peer sent is closed in the end.
 #[test]
 fn what_does_not_wait_is_closed() {
     let (reader, writer) = std::io::pipe().unwrap();
@@ -118,7 +118,7 @@ fn what_does_not_wait_is_closed() {
     assert_eq!(end, 0);
 }
 
-/// Of one user only so much is open, and others are not held up by it.
+/// Only so many descriptors of one user may be open, and other users are not delayed by them.
 #[test]
 fn a_user_of_whom_too_much_is_open_is_refused() {
     const USER: u32 = 34567;

@@ -1,13 +1,13 @@
-//! Addresses in regions, and what a peer may say of either.
+//! Addresses in regions, and the checks of what a peer says about them.
 
 use crate::error::{Error, Result};
 use crate::proto::Span;
 
-/// An address is the region's id above this bit and the offset in it below.
+/// An address has the region's id above this bit and the offset in the region below.
 const ID_SHIFT: u32 = 48;
 
 /// Most regions of one connection at once. Each is a mapping of the client's process, which may
-/// have 65,530 of them (`vm.max_map_count`): other connections need some too.
+/// have 65,530 mappings (`vm.max_map_count`): other connections need some too.
 pub(super) const MOST_REGIONS: u16 = 16_384;
 
 /// The bits of the offset.
@@ -25,7 +25,7 @@ pub fn split_address(address: u64) -> (u16, u64) {
     (id, address & OFFSET_BITS)
 }
 
-/// Refuses the id of a region that the peer announces and may not have.
+/// Refuses a region whose id the peer may not announce.
 pub fn ensure_new(id: u16, is_known: bool) -> Result<()> {
     match (id, is_known) {
         (0, _) => Err(Error::protocol(
@@ -39,14 +39,14 @@ pub fn ensure_new(id: u16, is_known: bool) -> Result<()> {
     }
 }
 
-/// The peer retires a region that nobody knows.
+/// The error for a peer that retires a region that it never announced.
 pub fn never_announced(id: u16) -> Error {
     Error::protocol(format!(
         "the peer retired region {id}, which it never announced"
     ))
 }
 
-/// A span that is not inside its region, which has `len` bytes.
+/// The error for a span that is not inside its region, which has `len` bytes.
 pub fn beyond(span: Span, len: u64) -> Error {
     Error::protocol(format!(
         "{} bytes at address {:#x} reach past region {}, which has {len} bytes",

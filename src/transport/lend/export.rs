@@ -1,4 +1,4 @@
-//! The peer of one connection, and the ways in which its process reaches a region.
+//! The peer of one connection, and how the peer's process reaches a region.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -13,12 +13,12 @@ use crate::error::Result;
 pub trait Export: Send + Sync + Debug {
     /// Makes `region` reachable. The call may pin pages, which takes milliseconds, so the caller
     /// holds no lock.
-    /// Errors: Of the system or the transport: the bodies then travel as bytes.
+    /// Errors: Those of the system or the transport: the bodies then travel as bytes.
     fn export(&self, region: &Region) -> Result<ExportedRegion>;
 
-    /// Whether the peer maps the region. It then reads in place, and nothing takes its access away:
-    /// memory that was out at a cut is never used again (rule F4). Otherwise the peer copies, and
-    /// loses its access when the [`ExportedRegion`] is dropped.
+    /// Whether the peer maps the region. It then reads in place, and its access cannot be taken
+    /// away: memory that was lent at a cut is never used again (rule F4). Otherwise the peer
+    /// copies, and loses its access when the [`ExportedRegion`] is dropped.
     fn is_mapped(&self) -> bool;
 }
 
@@ -33,10 +33,10 @@ pub struct ExportedRegion {
     pub access: Option<Box<dyn Any + Send + Sync>>,
 }
 
-/// Passes the descriptor of the region, for processes of one host.
+/// Passes the descriptor of the region, for processes on one host.
 #[derive(Debug, Clone, Default)]
 pub struct ByDescriptor {
-    /// The peer's process, where the system tells of its end.
+    /// The peer's process, if the system can report its end.
     pub process: Option<Process>,
 }
 
@@ -55,22 +55,22 @@ impl Export for ByDescriptor {
     }
 }
 
-/// The process at the other end, where the system tells of its end.
+/// The process at the other end, if the system can report its end.
 #[derive(Debug)]
 pub struct PeerProcess {
     /// Becomes readable when the process has ended.
     pub death: Arc<OwnedFd>,
-    /// The peer is this process. Nothing tells when it is done with memory, and it cannot open
+    /// The peer is this process. Nothing reports when it is done with memory, and it cannot open
     /// handles of its own.
     pub is_this: bool,
     /// The process runs as this process's user.
     pub same_user: bool,
 }
 
-/// Whoever is lent to.
+/// The peer to which memory is lent.
 #[derive(Debug)]
 pub(super) struct Borrower {
-    /// The way to the host's memory.
+    /// How the peer reaches the host's memory.
     pub export: Box<dyn Export>,
     /// `None`: no memory of GPUs is lent.
     pub process: Option<PeerProcess>,

@@ -11,20 +11,20 @@ use crate::transport::lend::memory::{Borrow, LentBlock};
 use crate::transport::lend::pool::RegionPool;
 use crate::transport::{Keep, MemoryOwner};
 
-/// The block and the memory of one lease. Dropping it, on any thread and also after the pool is
-/// abandoned or gone, gives them back.
+/// The block and the memory of one lease. Its drop gives them back, on any thread, even after the
+/// pool is abandoned or gone.
 #[derive(Debug)]
 pub(super) struct LeaseHold {
     pub pool: Arc<RegionPool>,
-    /// Memory that is lent where it lies, each once.
+    /// Memory that is lent where it lies, each region once.
     pub borrowed: SmallVec<[Arc<Borrow>; 1]>,
     pub block: Option<LentBlock>,
-    /// The place for the producer's array, of a body on a GPU.
+    /// For a body on a GPU: the place for the producer's array.
     pub keep: Option<Keep>,
     /// Our copies to the block end before this event. Until then the block and the producer's
     /// array stay.
     pub busy: Option<Event>,
-    /// The peer gave the lease back while the connection stood; it waits for `busy` alone.
+    /// The peer gave the lease back before the connection ended; now it waits only for `busy`.
     returned: bool,
 }
 
@@ -41,8 +41,8 @@ impl LeaseHold {
         }
     }
 
-    /// The owner of a lease. Most leases have one region of an arena. They allocate nothing here,
-    /// because the return of such memory needs no call.
+    /// Turns this into the owner of a lease. Most leases have one region of an arena. They need no
+    /// allocation here, because the return of such memory needs no call.
     pub fn into_owner(mut self) -> MemoryOwner {
         if self.block.is_none()
             && self.keep.is_none()
@@ -66,15 +66,16 @@ impl LeaseHold {
         }
     }
 
-    /// For a lease that was out when the connection ended: the peer may read a GPU's memory for as
-    /// long as its process lives.
+    /// For a lease that was out when the connection ended: the peer may read a GPU's memory as long
+    /// as the peer's process lives.
     fn outlive(&mut self) {
-        // The peer has returned this block, so it reads the block no more. The region of the block
-        // is not used again.
+        // The peer has returned this block, so it does not read the block any more. The region of
+        // the block is not used again.
         if self.keep.is_none() || self.returned && self.borrowed.is_empty() {
             return;
         }
-        // Rule F4: in this process, and on the host, no region that was out is used again.
+        // Rule F4: for this process as the peer, and on the host, no region with a lease out is
+        // used again.
         let process = self.pool.peer.process.as_ref();
         if let Some(peer) = process.filter(|peer| !peer.is_this) {
             let lent = (std::mem::take(&mut self.borrowed), self.block.take());
@@ -95,7 +96,7 @@ impl Drop for LeaseHold {
             }
             return;
         }
-        // A client that does not want the body returns it without having waited for our copies.
+        // A client that does not want the body may return it without waiting for our copies.
         if let Some(busy) = self.busy.take()
             && !matches!(busy.is_ready(), Ok(true))
         {
@@ -112,7 +113,8 @@ impl Drop for LeaseHold {
         if let Some(block) = &self.block {
             regions.return_block(block);
         }
-        // The host's memory needs no call. Its last lease may unmap it, which takes time.
+        // The host's memory needs no call. The drop of its last lease may unmap it, which takes
+        // time.
         if let Some(keep) = &self.keep {
             for borrow in std::mem::take(&mut self.borrowed) {
                 regions.return_borrow(borrow, keep);

@@ -1,5 +1,5 @@
-//! Bodies in the host's memory, and bodies of a GPU for a peer that does not reach it: lent from
-//! arenas, and copied from elsewhere.
+//! Bodies in the host's memory, and bodies of a GPU for a peer that does not reach that GPU: lent
+//! from arenas, or copied if they lie elsewhere.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::transport::lend::pinned::PinnedRegion;
 use crate::transport::lend::place::{BodySources, LendingPlace};
 use crate::transport::{Charge, Lease, OnGpu, ReadyNotice};
 
-/// The host's memory. With a GPU the bodies lie there, and all of them are copied.
+/// The host's memory. `Some`: the bodies lie on this GPU, and all of them are copied.
 pub(super) struct HostPlace<'a>(pub Option<OnGpu<'a>>);
 
 impl LendingPlace for HostPlace<'_> {
@@ -54,7 +54,7 @@ impl LendingPlace for HostPlace<'_> {
     }
 
     fn create(&self, charge: Charge) -> Result<Option<(CopyRegion, Option<Charge>)>> {
-        // Out of memory or descriptors: the bytes can still be sent.
+        // Without memory or descriptors, the bytes can still be sent.
         let made = Region::create(charge.bytes(), "dipc-copies")
             .inspect_err(|error| tracing::debug!("bodies travel as bytes: {error}"));
         Ok(made.ok().map(|region| {
@@ -77,7 +77,7 @@ impl LendingPlace for HostPlace<'_> {
                 region.pin(stream.device());
             }
             let enqueued = enqueue(block, buffers, sources, stream);
-            // Even if that failed: no copy writes to the block once the block is given back.
+            // Done even after an error: no copy may write to the block once it is given back.
             let settled = stream.settle();
             return enqueued.and(settled).map(|()| None);
         }

@@ -10,15 +10,15 @@ use crate::device::region::MappedRegion;
 use crate::transport::budget::MappingCharge;
 use crate::transport::lend::pinned::PinnedRegion;
 
-/// Memory of the peer's, of the host or of a GPU, that is mapped here.
+/// Memory of the peer's, on the host or on a GPU, that is mapped here.
 pub(super) trait OpenRegion: Any + Debug + Send + Sync {
-    /// Its bytes, as the peer said.
+    /// Its length in bytes, as the peer has said.
     fn len(&self) -> usize;
 
-    /// `len` bytes at `offset`, if they lie in it whole.
+    /// `len` bytes at `offset`, if all of them lie in it.
     fn slice(&self, offset: u64, len: u64) -> Option<BufferRef>;
 
-    /// The GPU; `None` of the host's memory.
+    /// The GPU; `None` for the host's memory.
     fn device(&self) -> Option<&Arc<Device>>;
 
     /// `gpu` is going to copy from the host's memory.

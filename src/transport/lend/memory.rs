@@ -1,4 +1,4 @@
-//! Memory that a peer can be lent, of the host or of a GPU.
+//! Memory that a peer can be lent, on the host or on a GPU.
 
 use std::any::Any;
 use std::sync::{Arc, Weak};
@@ -12,7 +12,7 @@ use crate::transport::lend::export::{Borrower, ExportedRegion};
 use crate::transport::lend::gpu::handle;
 use crate::transport::lend::pinned::PinnedRegion;
 
-/// Memory of this process that the peer of a connection can be given to read.
+/// Memory of this process that the peer of a connection can read.
 #[derive(Debug, Clone)]
 pub(super) enum LentMemory {
     /// A region of the host.
@@ -23,7 +23,7 @@ pub(super) enum LentMemory {
     Allocation(Arc<Allocation>),
 }
 
-/// The name of memory: no other memory of this process has it while the memory lives.
+/// The key of memory: no other memory of this process has it while the memory lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum MemoryKey {
     /// A region, by its identity.
@@ -40,8 +40,7 @@ impl LentMemory {
         }
     }
 
-    /// Makes the memory reachable; `None` if there is no way for this peer. The caller holds no
-    /// lock.
+    /// Makes the memory reachable; `None` if this peer cannot reach it. The caller holds no lock.
     pub fn export(&self, peer: &Borrower) -> Result<Option<ExportedRegion>> {
         match self {
             // If the export fails, the bytes can still be sent.
@@ -49,13 +48,13 @@ impl LentMemory {
                 .inspect_err(|error| tracing::debug!("bodies travel as bytes: {error}"))
                 .ok()),
             Self::Gpu(region) => handle::of_region(region).map(Some),
-            // No message would say when this process is done with the memory.
+            // No message would report when this process is done with the memory.
             Self::Allocation(_) if peer.is_this_process() => Ok(None),
             Self::Allocation(allocation) => handle::of_allocation(allocation),
         }
     }
 
-    /// Tells when the owners have given the memory up.
+    /// A weak reference, which shows when the owners have given the memory up.
     pub fn downgrade(&self) -> Weak<dyn Any + Send + Sync> {
         match self {
             Self::Host(region) => Arc::downgrade(region) as _,
@@ -67,9 +66,10 @@ impl LentMemory {
     /// The connection ended while the peer had a lease of this memory (rule F4).
     pub fn abandon(&self, peer: &Borrower) {
         match self {
-            // A lease that comes back meanwhile costs a region that is not used again.
+            // If a lease comes back at this moment, a region is lost that could have been used
+            // again.
             Self::Host(region) if peer.export.is_mapped() => region.taint(),
-            // Memory that another process has is kept until that process has ended.
+            // If another process has the memory, it is kept until that process has ended.
             Self::Gpu(region) if peer.is_this_process() => region.taint(),
             _ => {}
         }
@@ -116,7 +116,7 @@ impl CopyRegion {
         }
     }
 
-    /// The first byte. On a GPU the address is the device's, and the processor cannot reach it.
+    /// The first byte. On a GPU this is an address of the device, which the processor cannot reach.
     fn base(&self) -> *mut u8 {
         match self {
             Self::Host(region) => region.region.base().as_ptr(),
@@ -128,7 +128,7 @@ impl CopyRegion {
     }
 }
 
-/// Memory of a producer that the peer may read. All leases of it that are out share one.
+/// Memory of a producer that the peer may read. All leases of it that are out share this value.
 #[derive(Debug)]
 pub(super) struct Borrow {
     /// The region's number on the connection.
@@ -156,7 +156,7 @@ pub(super) struct LentBlock {
 impl LentBlock {
     /// The byte at offset `at` in the block.
     pub fn target(&self, at: u64) -> *mut u8 {
-        // An offset in memory that is mapped fits.
+        // An offset in mapped memory always fits.
         let offset = usize::try_from(self.offset + at).unwrap_or(usize::MAX);
         self.region.base().wrapping_add(offset)
     }

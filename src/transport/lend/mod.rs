@@ -1,9 +1,9 @@
-//! Lending memory to a peer that can reach it: a process on this host by a descriptor, a process
-//! elsewhere by a key ([`Export`] is the difference).
+//! Lending memory to a peer that can reach it: a process on this host reaches it by a descriptor, a
+//! process elsewhere by a key ([`Export`] is the difference).
 //!
 //! [`RegionPool`] is the sender's side: it finds buffers in memory that can be lent, copies the
-//! others into regions of the connection, and knows what is out. [`RegionTable`] is the receiver's:
-//! the regions mapped, and the addresses in them.
+//! others into regions of the connection, and knows what is lent. [`RegionTable`] is the receiver's
+//! side: the mapped regions, and the addresses in them.
 //!
 //! The sender's files, from the leaves up: [`memory`] (memory to lend), [`regions`] (of a
 //! connection, under a lock), [`hold`] (by one lease),

@@ -10,7 +10,7 @@ use crate::device::region::{MappedRegion, Region};
 
 /// A mapping of the host's memory.
 pub(super) trait HostMapping: Any + Debug + Send + Sync {
-    /// What GPUs may do there.
+    /// What GPUs may do with the memory.
     const ACCESS: Access;
 
     /// The first byte and the length: whole pages, mapped while this lives.
@@ -36,7 +36,7 @@ impl HostMapping for MappedRegion {
 /// A region that is registered with the driver when a GPU first copies from or to it.
 #[derive(Debug)]
 pub(super) struct PinnedRegion<R> {
-    /// First: the driver lets go of the memory before it is unmapped.
+    /// Declared first: the driver must let go of the memory before it is unmapped.
     registered: OnceLock<Option<Registered>>,
     pub region: Arc<R>,
 }
@@ -49,8 +49,9 @@ impl<R: HostMapping> PinnedRegion<R> {
         }
     }
 
-    /// Lets `device` copy at its full rate. If the system refuses to pin so much, or the device to
-    /// take memory that it may only read, the driver copies by way of its own memory.
+    /// Lets `device` copy at its full rate. The system may refuse to pin so much memory, or the
+    /// device may refuse memory that it may only read. Then the driver copies through its own
+    /// memory.
     pub fn pin(&self, device: &Arc<Device>) {
         self.registered.get_or_init(|| {
             let (base, len) = self.region.range();

@@ -1,4 +1,4 @@
-//! The places where bodies lie, and the work that lending takes there.
+//! The places where bodies lie, and the work of lending in each.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const ALIGNMENT: u64 = 64;
 
 /// A place: the host's memory, or a GPU's.
 pub(super) trait LendingPlace {
-    /// The GPU that has the copies; `None`: the host has them.
+    /// The GPU that has the copies; `None`: they are on the host.
     fn device(&self) -> Option<&Arc<Device>>;
 
     /// Looks up every buffer of a body, and adds memory that can be lent where it lies to `hold`.
@@ -26,12 +26,12 @@ pub(super) trait LendingPlace {
     /// Lengths of regions are multiples of this.
     fn unit(&self) -> Result<u64>;
 
-    /// Makes a region for copies, as large as `charge`, which comes back if only the peer can say
-    /// when the memory is free. `None`: there is no memory, or no descriptor.
+    /// Makes a region for copies of the length of `charge`. Returns `charge` if only the peer can
+    /// say when the memory is free. `None`: there is no memory or no descriptor left.
     fn create(&self, charge: Charge) -> Result<Option<(CopyRegion, Option<Charge>)>>;
 
     /// Copies a body to the block of `hold`. Returns the event that the peer must wait for.
-    /// Errors: What the driver says. No copy is under way then.
+    /// Errors: Those of the driver. No copy is under way then.
     fn copy(
         &self,
         hold: &mut LeaseHold,
@@ -46,12 +46,12 @@ pub(super) trait LendingPlace {
 /// The source of one buffer of a body.
 pub(super) enum BufferSource {
     Empty,
-    /// In memory that is lent: its place in [`LeaseHold::borrowed`], and the offset there.
+    /// In memory that is lent: its index in [`LeaseHold::borrowed`], and the offset there.
     Lent {
         borrowed: usize,
         offset: u64,
     },
-    /// It is to be copied, to this offset in the block.
+    /// Must be copied, to this offset in the block.
     Copy {
         at: u64,
     },
@@ -59,14 +59,14 @@ pub(super) enum BufferSource {
 
 /// The sources of a body.
 pub(super) struct BodySources {
-    /// Of each buffer.
+    /// The source of each buffer.
     pub buffers: SmallVec<[BufferSource; 4]>,
-    /// Bytes of those to copy, each padded to 64.
+    /// Bytes of the buffers to copy, each padded to 64.
     pub copied_bytes: u64,
 }
 
 impl BodySources {
-    /// No sources yet, of a body with so many buffers.
+    /// No sources yet, for a body with so many buffers.
     pub fn with_capacity(buffers: usize) -> Self {
         Self {
             buffers: SmallVec::with_capacity(buffers),
@@ -74,8 +74,8 @@ impl BodySources {
         }
     }
 
-    /// Adds a buffer, which lies at `lent` (as of [`BufferSource::Lent`]) or is copied. `None`:
-    /// there are too many bytes to count.
+    /// Adds a buffer. `lent` says where it is lent (see [`BufferSource::Lent`]); `None`: it is
+    /// copied. Returns `None` if there are too many bytes to count.
     pub fn add(&mut self, buffer: BufferRef, lent: Option<(usize, u64)>) -> Option<()> {
         let source = match lent {
             _ if buffer.len == 0 => BufferSource::Empty,

@@ -1,7 +1,9 @@
-//! The sender's memory for lending: the regions of one connection, and what of them is out.
+//! The sender's memory for lending: the regions of one connection, and which parts of them are
+//! lent.
 //!
 //! A region for copies holds data of one connection only, so a pool belongs to one connection.
-//! Regions of arenas belong to the producer; the pool only numbers those that the peer was told of.
+//! Regions of arenas belong to the producer; the pool only numbers those of which the peer was
+//! told.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,10 +26,10 @@ use crate::transport::lend::place::{BufferSource, LendingPlace};
 use crate::transport::lend::regions::{LentRegions, NoRoom};
 use crate::transport::{BodyPolicy, Lease, Lender, LendingOptions, OnGpu, Placement, RegionNotice};
 
-/// Size of a connection's first region for copies, where the options allow that. Small bodies share
-/// regions, since each takes a descriptor here and a mapping at the peer.
+/// Size of a connection's first region for copies, if the options allow it. Small bodies share
+/// regions, because each region takes a descriptor here and a mapping at the peer.
 const FIRST_REGION_BYTES: u64 = 1 << 20;
-/// Size of later ones, at least.
+/// Least size of later regions.
 const LEAST_REGION_BYTES: u64 = 2 << 20;
 
 /// [`Lender`] over the regions of one connection. The leases that are out hold it.
@@ -36,9 +38,9 @@ pub struct RegionPool {
     options: LendingOptions,
     pub(super) peer: Borrower,
     pub(super) generation: Generation,
-    /// Some region was numbered, and the peer is not told of it yet.
+    /// A region has a number of which the peer was not told yet.
     news: AtomicBool,
-    /// Some region is to be retired now.
+    /// A region must be retired now.
     due: AtomicBool,
     pub(super) regions: Mutex<LentRegions>,
     /// Events that the peer is told to wait for.
@@ -46,7 +48,7 @@ pub struct RegionPool {
 }
 
 impl RegionPool {
-    /// An empty pool for one connection. Memory of GPUs is lent where the `process` is known.
+    /// An empty pool for one connection. Memory of GPUs is lent only if `process` is known.
     pub fn new(
         options: &LendingOptions,
         export: Box<dyn Export>,
@@ -63,9 +65,9 @@ impl RegionPool {
         })
     }
 
-    /// What the client asked for: its own limit on copies lent and not returned (the lower of it
-    /// and the option holds from now on), where it wants bodies (an `ArrowDeviceType`, 0 as sent),
-    /// and the UUIDs of the GPUs that it reaches.
+    /// Sets what the client asked for: its own limit on copies that are lent and not returned (from
+    /// now on the lower of this limit and the option counts), where it wants bodies (an
+    /// `ArrowDeviceType`, 0 as sent), and the UUIDs of the GPUs that it reaches.
     pub fn set_client(&self, lent_limit: u64, device_type: i32, gpus: &[[u8; 16]]) {
         if let Some(mut regions) = self.lock() {
             regions.lent_limit = lent_limit.min(self.options.lent_limit);
@@ -77,15 +79,15 @@ impl RegionPool {
         }
     }
 
-    /// Whether bodies on a GPU are lent there to this client, as far as can be told beforehand.
+    /// Whether bodies on a GPU are lent there to this client, as far as can be known beforehand.
     pub fn lends_on_gpus(&self) -> bool {
         self.generation.is_same_process() && gpu::lends(self)
     }
 
     /// The notices of regions that the peer does not know yet. The caller sends them before the
-    /// list of any lease that it already has: several streams may lend from one region.
+    /// list of any lease that it has: several streams may lend from the same region.
     pub fn take_news(&self) -> Vec<RegionNotice> {
-        // A region gets its number under the lock, before a lease of it is known to anybody.
+        // A region gets its number under the lock, before anybody has a lease of it.
         if !self.news.load(Ordering::Acquire) {
             return Vec::new();
         }
@@ -94,7 +96,7 @@ impl RegionPool {
         regions.take_untold()
     }
 
-    /// Whether [`take_retired`](Self::take_retired) would give something.
+    /// Whether [`take_retired`](Self::take_retired) would return any ids.
     pub fn has_retired(&self) -> bool {
         self.due.load(Ordering::Relaxed)
     }
@@ -108,24 +110,24 @@ impl RegionPool {
         std::mem::take(&mut regions.due)
     }
 
-    /// How long a region is kept that nobody uses.
+    /// How long an unused region is kept.
     pub fn idle_time(&self) -> Duration {
         self.options.idle_time()
     }
 
-    /// The ids of regions that have been idle, for REGION_GONE messages, and the time until the
-    /// next look.
+    /// The ids of regions that have been idle too long, for REGION_GONE messages, and the time
+    /// until the next check.
     pub fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {
         let idle = self.options.region_idle;
         let retired = self.lock().map(|mut regions| regions.retire_idle(idle));
-        // Unmapping is slow; the regions drop after the lock.
+        // Dropped after the lock is released, because unmapping is slow.
         let (gone, next, _unknown) = retired.unwrap_or_default();
         (gone, next)
     }
 
     /// The peer has acknowledged REGION_GONE: the id may be used again.
     pub fn region_forgotten(&self, id: u16) {
-        // A peer that forgets what was not retired changes nothing.
+        // A peer that forgets a region that was not retired changes nothing.
         let forgotten = self.lock().and_then(|mut regions| regions.forget(id));
         if let Some(mut forgotten) = forgotten {
             gpu::forgotten(&self.peer, forgotten.charge.take());
@@ -135,7 +137,8 @@ impl RegionPool {
     /// The connection is over, and the peer may have memory mapped: nothing that is lent now is
     /// ever written again (rule F4), and nothing more is lent.
     pub fn abandon(&self) {
-        // Rule F4: the pool's own regions go whole, so no block of them is ever used again.
+        // Rule F4: the pool's own regions are given up whole, so no block of them is ever used
+        // again.
         let remains = self.lock().map(|mut regions| regions.abandon());
         if let Some(remains) = remains {
             let peer = &self.peer;
@@ -151,7 +154,7 @@ impl RegionPool {
         is_same.then(|| self.regions.lock())
     }
 
-    /// Whether to lend whatever can be lent.
+    /// Whether to lend everything that can be lent.
     fn lends_always(&self) -> bool {
         self.options.body == BodyPolicy::Lent
     }
@@ -174,7 +177,7 @@ impl RegionPool {
         total.is_some_and(|total| total > least)
     }
 
-    /// One more lease of a producer's memory. `None`: it cannot be lent, or not now.
+    /// One more lease of a producer's memory. `None`: the memory cannot be lent, or not now.
     pub(super) fn borrow(&self, memory: &LentMemory) -> Result<Option<Arc<Borrow>>> {
         let known = self.regions.lock().borrow(memory);
         if known.is_some() {
@@ -184,13 +187,13 @@ impl RegionPool {
             return Ok(None);
         };
         let mut regions = self.regions.lock();
-        // Another thread may have been faster.
+        // Another thread may have borrowed it first.
         let known = regions.borrow(memory);
         self.news.store(true, Ordering::Release);
         Ok(known.or_else(|| regions.learn(memory, exported)))
     }
 
-    /// Has the driver look for regions to retire, where there are some.
+    /// Notes whether there are regions to retire, so that a turn of the connection retires them.
     pub(super) fn note_due(&self, regions: &LentRegions) {
         if !regions.due.is_empty() {
             self.due.store(true, Ordering::Relaxed);
@@ -230,15 +233,15 @@ fn lend_from_gpu(
     }
     let lease = lend(pool, &HostPlace(Some(gpu)), buffers)?;
     if lease.is_none() {
-        // Copies that have begun still read the producer's memory.
+        // Copies that have begun may still read the producer's memory.
         gpu.stream.settle()?;
     }
     Ok(lease)
 }
 
-/// Lends a body that lies at `place`: takes all that it needs, or nothing. `None`: the bytes can
-/// still be sent.
-/// Errors: What a GPU's driver says. Nothing is out then.
+/// Lends a body that lies at `place`: takes everything that the lease needs, or nothing. `None`:
+/// the bytes can still be sent.
+/// Errors: Those of a GPU's driver. Nothing is lent then.
 fn lend(
     pool: &Arc<RegionPool>,
     place: &impl LendingPlace,
@@ -296,8 +299,8 @@ fn take_block(pool: &RegionPool, place: &impl LendingPlace, len: u64) -> Result<
         Ok(found) => return Ok(found),
         Err(no_room) => no_room,
     };
-    // A new region is made without the lock: allocating its pages takes milliseconds, and returns
-    // must not wait for that.
+    // A new region is made without the lock: the allocation of its pages takes milliseconds, and
+    // returns of leases must not wait for that.
     let Some(needed) = len.checked_next_multiple_of(place.unit()?) else {
         return Ok(None);
     };
@@ -326,8 +329,9 @@ fn take_block(pool: &RegionPool, place: &impl LendingPlace, len: u64) -> Result<
 }
 
 /// Bytes of the next region, for a body of `needed` if the pool has `pooled` already: a tenth of
-/// that, in whole bodies, since the next bodies are mostly as large. Regions should be small, since
-/// their pages are allocated at once, and few, since each takes a descriptor and a mapping.
+/// `pooled`, in whole bodies, because the next bodies are mostly as large. Regions should be small,
+/// because their pages are allocated at once, but few, because each takes a descriptor and a
+/// mapping.
 fn region_bytes(pooled: u64, needed: u64, largest: u64) -> u64 {
     let least = match pooled {
         0 => FIRST_REGION_BYTES,

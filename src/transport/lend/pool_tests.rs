@@ -65,8 +65,8 @@ fn read(table: &mut RegionTable, spans: &[Span]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Design, "Nothing is copied that need not be": what does not lie in an arena is copied once, into
-/// one block, and the peer is told of the region once.
+/// Design, "Nothing is copied that need not be": buffers outside arenas are copied once, into one
+/// block, and the peer is told of the region once.
 #[test]
 fn copies_go_into_one_region() {
     let (pool, mut table) = (pool(), RegionTable::default());
@@ -116,7 +116,7 @@ fn a_block_is_used_again_only_after_its_return() {
     assert_eq!(lend(&pool, &buffers).spans[0].address, one.address);
 }
 
-/// Past the limit of lent memory, and past the budget of the server, bodies travel as bytes.
+/// Beyond the limit of lent memory, and beyond the budget of the server, bodies travel as bytes.
 #[test]
 fn past_a_limit_bodies_travel_as_bytes() {
     let bytes = vec![1; 600 * KIB];
@@ -155,7 +155,7 @@ fn past_a_limit_bodies_travel_as_bytes() {
     assert_eq!(budget.used(), 0);
 }
 
-/// `MemoryBudget::share_of`: another user has half of it at most, however many connections it has.
+/// `MemoryBudget::share_of`: another user gets at most half of it, however many connections it has.
 #[test]
 fn a_user_has_half_of_the_budget() {
     let budget = Arc::new(MemoryBudget::new(2 << 20));
@@ -187,7 +187,7 @@ fn a_user_has_half_of_the_budget() {
     assert_eq!(budget.used(), 0);
 }
 
-/// Small bodies travel as bytes, whatever lies where.
+/// Small bodies travel as bytes, wherever they lie.
 #[test]
 fn small_bodies_travel_as_bytes() {
     let pool = pool();
@@ -227,7 +227,7 @@ fn ids_wait_for_the_peer() {
     drop(held);
 }
 
-/// Out of ids, bodies travel as bytes, and nothing stays taken.
+/// If there are no ids left, bodies travel as bytes, and nothing stays taken.
 #[test]
 fn out_of_ids_bodies_travel_as_bytes() {
     let pool = pool();
@@ -291,7 +291,7 @@ fn arena_memory_is_lent_without_a_copy() {
 }
 
 /// Rule F4: after a cut, memory that the peer may have mapped is never written again: the pool's
-/// regions are let go and arena regions with leases out give nothing out any more.
+/// regions are given up, and arena regions with leases out give out no more blocks.
 #[test]
 fn abandoned_memory_is_never_used_again() {
     let (pool, mut table) = (pool(), RegionTable::default());

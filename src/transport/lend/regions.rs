@@ -13,8 +13,8 @@ use crate::transport::lend::export::ExportedRegion;
 use crate::transport::lend::memory::{Borrow, CopyRegion, LentBlock, LentMemory, MemoryKey};
 use crate::transport::{Charge, Keep, RegionNotice};
 
-/// How long the pool keeps an idle allocation of a producer's alive. It is lent again at no cost
-/// meanwhile, and a producer that frees it gets its memory back soon.
+/// How long the pool keeps an idle allocation of a producer's alive. In this time it is lent again
+/// at no cost, and a producer that frees it soon gets its memory back.
 const KEEP_ALLOCATION: Duration = Duration::from_secs(1);
 
 /// Ends the peer's access to a region when it is dropped.
@@ -23,20 +23,20 @@ type PeerAccess = Option<Box<dyn Any + Send + Sync>>;
 /// The regions of one connection.
 #[derive(Debug, Default)]
 pub(super) struct LentRegions {
-    /// The connection is over: nothing is lent any more, and nothing that was lent is written.
+    /// The connection is over: nothing more is lent, and nothing that was lent is written to.
     pub abandoned: bool,
     pub ids: Ids,
     /// Regions for copies.
     copies: BTreeMap<u16, Copies>,
-    /// Memory of producers that has a number.
+    /// Memory of producers that has a number on the connection.
     known: HashMap<MemoryKey, NumberedMemory>,
     /// Notices of regions that the peer was not told of yet.
     untold: Vec<RegionNotice>,
-    /// Retired and not yet forgotten by the peer.
+    /// Regions that are retired, but that the peer has not forgotten yet.
     retiring: HashMap<u16, Retiring>,
-    /// Retired, and the peer is still to be told.
+    /// Regions that are retired, but of which the peer was not told yet.
     pub due: Vec<u16>,
-    /// Bytes of copies that are out.
+    /// Bytes of copies that are lent now.
     pub lent: u64,
     /// The most that `lent` may be.
     pub lent_limit: u64,
@@ -47,41 +47,41 @@ pub(super) struct LentRegions {
 /// A region for copies.
 #[derive(Debug)]
 struct Copies {
-    /// First: the peer's access ends before the memory does.
+    /// Declared first: the peer's access must end before the memory does.
     access: PeerAccess,
     region: Arc<CopyRegion>,
-    /// Of a GPU's region. The host's are charged until nobody has them.
+    /// For a region on a GPU. Regions of the host are charged until no process has them.
     charge: Option<Charge>,
     /// Since when no block is in use.
     idle_since: Option<Instant>,
 }
 
-/// Memory of a producer's.
+/// Memory of a producer.
 #[derive(Debug)]
 struct NumberedMemory {
     id: u16,
     access: PeerAccess,
-    /// Weak, so that its owner can give the memory up.
+    /// Weak, so that the owner can give the memory up.
     memory: Weak<dyn Any + Send + Sync>,
-    /// What the leases that are out share.
+    /// The value that all leases of it share.
     out: Weak<Borrow>,
-    /// An idle allocation, which nothing else may keep alive, and since when.
+    /// An idle allocation that only this keeps alive, and since when it is idle.
     kept: Option<(LentMemory, Instant)>,
 }
 
 /// A region that the peer may have open until it says that it has forgotten it.
 #[derive(Debug, Default)]
 pub(super) struct Retiring {
-    /// First: as of [`Copies`].
+    /// Declared first, as in [`Copies`].
     _access: PeerAccess,
     _copies: Option<Arc<CopyRegion>>,
     _memory: Option<LentMemory>,
-    /// The producer's array, of memory that must not be freed before the peer has closed it.
+    /// The producer's array, if its memory must not be freed before the peer has closed it.
     pub keep: Option<Keep>,
     pub charge: Option<Charge>,
 }
 
-/// Region ids: 1 to [`MOST_REGIONS`], one that came back before one never used.
+/// Region ids: 1 to [`MOST_REGIONS`]. An id that came back is used before a new one.
 #[derive(Debug, Default)]
 pub(super) struct Ids {
     pub last: u16,
@@ -104,24 +104,24 @@ impl Ids {
 /// No region for copies has room.
 pub(super) struct NoRoom {
     pub lent_limit: u64,
-    /// Bytes of the regions that there are.
+    /// Bytes of the existing regions.
     pub bytes: u64,
 }
 
-/// What is left of a connection that is over, to be dropped without the lock.
+/// What is left of a connection that is over. It is dropped without the lock.
 pub(super) struct RegionRemains {
     _copies: Vec<(PeerAccess, Arc<CopyRegion>)>,
     _known: Vec<NumberedMemory>,
     /// Regions that the peer may still have open.
     pub retiring: Vec<Retiring>,
-    /// What regions on GPUs that the peer knows count against.
+    /// The charges of regions on GPUs that the peer knows.
     pub charges: Vec<Charge>,
-    /// Memory with a lease out.
+    /// Memory that is lent now.
     pub out: Vec<LentMemory>,
 }
 
 impl LentRegions {
-    /// No regions yet, and at most `lent_limit` bytes of copies out.
+    /// No regions yet, and a limit of `lent_limit` bytes of lent copies.
     pub fn new(lent_limit: u64) -> Self {
         Self {
             lent_limit,
@@ -129,8 +129,8 @@ impl LentRegions {
         }
     }
 
-    /// A block of a region for copies on `device`, or of the host's; `None` when nothing may be
-    /// lent now.
+    /// A block of a region for copies, on `device` or on the host; `None` if nothing may be lent
+    /// now.
     pub fn take_block(
         &mut self,
         device: Option<&Arc<Device>>,
@@ -167,7 +167,7 @@ impl LentRegions {
         })
     }
 
-    /// Takes up a region for copies; `None` when no id is left, or nothing may be lent any more.
+    /// Adds a region for copies; `None` if no id is left, or nothing may be lent any more.
     pub fn add_copies(
         &mut self,
         region: Arc<CopyRegion>,
@@ -196,7 +196,7 @@ impl LentRegions {
         }
     }
 
-    /// One more lease of memory that has a number; `None` where it has none.
+    /// One more lease of memory that has a number; `None` if it has none.
     pub fn borrow(&mut self, memory: &LentMemory) -> Option<Arc<Borrow>> {
         let known = self.known.get_mut(&memory.key())?;
         if let Some(borrow) = known.out.upgrade() {
@@ -208,8 +208,8 @@ impl LentRegions {
         Some(borrow)
     }
 
-    /// The first lease of memory, which gets a number; `None` when none is left, or nothing may be
-    /// lent any more.
+    /// The first lease of memory, which gets a number; `None` if no number is left, or nothing may
+    /// be lent any more.
     pub fn learn(&mut self, memory: &LentMemory, exported: ExportedRegion) -> Option<Arc<Borrow>> {
         let (id, access) = self.number(exported)?;
         let borrow = Borrow::new(id, memory);
@@ -224,7 +224,7 @@ impl LentRegions {
         Some(borrow)
     }
 
-    /// A number for a region, of which the peer is to be told.
+    /// A number for a region of which the peer is to be told.
     fn number(&mut self, exported: ExportedRegion) -> Option<(u16, PeerAccess)> {
         if self.abandoned {
             return None;
@@ -236,10 +236,10 @@ impl LentRegions {
     }
 
     /// A lease is back. A producer's allocation stays for a while, unless it must not be freed
-    /// before the peer has closed it: then it is retired, and `keep`, which holds the producer's
-    /// array, stays until the peer has done that.
+    /// before the peer has closed it. In that case it is retired, and `keep`, which holds the
+    /// producer's array, stays until the peer has closed the allocation.
     pub fn return_borrow(&mut self, borrow: Arc<Borrow>, keep: &Keep) {
-        // The arrays behind the other leases keep the memory.
+        // The arrays of the other leases still keep the memory.
         let Some(Borrow { id, memory }) = Arc::into_inner(borrow) else {
             return;
         };
@@ -263,12 +263,13 @@ impl LentRegions {
         drop(self.retire(id, retiring));
     }
 
-    /// The notices of the regions that the peer was not told of yet; from now on it counts as told.
+    /// The notices of the regions of which the peer was not told yet. From now on they count as
+    /// told.
     pub fn take_untold(&mut self) -> Vec<RegionNotice> {
         std::mem::take(&mut self.untold)
     }
 
-    /// Has the peer forget a region. Returns the region where the peer never heard of it.
+    /// Makes the peer forget a region. Returns the region if the peer never heard of it.
     fn retire(&mut self, id: u16, retiring: Retiring) -> Option<Retiring> {
         if let Some(at) = self.untold.iter().position(|notice| notice.id == id) {
             self.untold.swap_remove(at);
@@ -280,9 +281,9 @@ impl LentRegions {
         None
     }
 
-    /// Retires what has been idle for `idle`, and memory that its owner has given up. Returns the
-    /// ids to tell the peer, the time until the next look, and what is to be dropped without the
-    /// lock.
+    /// Retires regions that have been idle for `idle`, and memory that its owner has given up.
+    /// Returns the ids to tell the peer, the time until the next check, and what is to be dropped
+    /// without the lock.
     pub fn retire_idle(&mut self, idle: Duration) -> (Vec<u16>, Option<Duration>, Vec<Retiring>) {
         let now = Instant::now();
         let keep = idle.min(KEEP_ALLOCATION);
@@ -290,7 +291,7 @@ impl LentRegions {
             limit.saturating_sub(now.saturating_duration_since(since))
         };
         let copies_left = |copies: &Copies| Some(left(copies.idle_since?, idle));
-        // Nothing tells when an owner gives memory up: look again.
+        // Nothing reports that an owner gives memory up, so this is checked again later.
         let known_left = |known: &NumberedMemory| {
             let since = known.kept.as_ref().map(|(_, since)| *since);
             since.map_or(idle, |since| left(since, keep))

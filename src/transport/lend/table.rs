@@ -24,25 +24,25 @@ use crate::transport::lend::mappings::{HostRegion, OpenRegion};
 use crate::transport::{PeerRegions, Resolved, ResolvedGpu, Unmapped};
 
 /// Most regions of GPUs that wait to be opened: each may hold a descriptor until then, and a
-/// process has few of those.
+/// process has only few descriptors.
 const MOST_UNOPENED: usize = 256;
 
 /// Regions by id.
 #[derive(Debug, Default)]
 pub struct RegionTable {
     regions: HashMap<u16, PeerRegion>,
-    /// Those on GPUs that are not opened yet.
+    /// Regions on GPUs that are not opened yet.
     announced: Vec<u16>,
     orders: Orders,
-    /// The GPU to which bodies go from the host's regions.
+    /// The GPU that copies bodies from the host's regions.
     gpu: Option<Arc<Device>>,
-    /// The GPUs that the request names. A peer must not make the driver create a context on another
-    /// one.
+    /// The GPUs that the request names. A peer must not make the driver create a context on any
+    /// other GPU.
     accepted: Vec<[u8; UUID_BYTES]>,
     /// The peer's user.
     user: u32,
     mappings: Arc<MappingBudget>,
-    /// Something on a GPU could not be opened when it was needed.
+    /// Memory or an event on a GPU could not be opened when it was needed.
     missed: bool,
 }
 
@@ -51,7 +51,7 @@ pub struct RegionTable {
 enum PeerRegion {
     /// Bodies can lie in it.
     Open(Arc<dyn OpenRegion>),
-    /// On a GPU, and no body has come that lies in it.
+    /// On a GPU, and no body in it has come yet.
     Announced(AnnouncedRegion),
     /// On a GPU, with the reason why it cannot be opened here.
     Unopened(Error),
@@ -66,7 +66,7 @@ impl PeerRegion {
         }
     }
 
-    /// When the region is not mapped here any more, once nothing points into it.
+    /// When the region is no longer mapped here, after the last use of it.
     fn unmapped(&self) -> Unmapped {
         match self.device() {
             None => Unmapped::Now,
@@ -76,7 +76,7 @@ impl PeerRegion {
 }
 
 impl RegionTable {
-    /// The table of a connection to `user`'s process. Its mappings count in `mappings`.
+    /// The table of a connection to a process of `user`. Its mappings count in `mappings`.
     pub fn of_peer(user: u32, mappings: &Arc<MappingBudget>) -> Self {
         Self {
             user,
@@ -125,7 +125,7 @@ impl RegionTable {
     }
 
     /// Whether, since the GPUs were accepted, a body was not [found](PeerRegions::resolve) because
-    /// this process cannot open memory or an event on a GPU. Bodies should then be asked for
+    /// this process cannot open memory or an event on a GPU. The client should then ask for bodies
     /// elsewhere.
     pub fn misses_gpus(&self) -> bool {
         self.missed
@@ -148,7 +148,7 @@ impl RegionTable {
 
 impl PeerRegions for RegionTable {
     fn map(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()> {
-        // This thread does not close it where that may wait.
+        // The close may wait, so another thread does it if needed.
         let fd = fd.map(|fd| Foreign::new(fd, self.user));
         ensure_new(id, self.regions.contains_key(&id))?;
         if self.regions.len() >= usize::from(MOST_REGIONS) {
@@ -202,7 +202,7 @@ impl PeerRegions for RegionTable {
             let in_use = spans.iter().filter(|span| span.length > 0);
             in_use.for_each(|span| self.open(split_address(span.address).0));
         }
-        // The regions that the list names, each once; mostly one.
+        // The regions that the list names, each once; mostly there is one.
         let mut used: SmallVec<[(u16, &Arc<dyn OpenRegion>); 1]> = SmallVec::new();
         let find = |span: Span| {
             if span.length == 0 {
@@ -239,7 +239,7 @@ impl PeerRegions for RegionTable {
             let found = region.slice(offset, span.length);
             found.ok_or_else(|| beyond(span, region.len() as u64))
         };
-        // A span and a buffer have the same size, so the buffers take the memory of the list.
+        // A span and a buffer have the same size, so the buffers reuse the memory of the list.
         let buffers = spans.into_iter().map(find).collect::<Result<Vec<_>>>()?;
         let mut devices = used.iter().map(|(_, region)| region.device());
         let device = devices.next().flatten().cloned();

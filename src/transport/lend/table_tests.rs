@@ -98,7 +98,8 @@ fn addresses_outside_a_region_are_refused() {
 }
 const OFFSET: u64 = crate::transport::lend::address::OFFSET_BITS;
 
-/// REGION_GONE leaves arrays alone: what was resolved stays mapped until its owner is dropped.
+/// REGION_GONE does not affect arrays: memory that was resolved stays mapped until its owner is
+/// dropped.
 #[test]
 fn what_was_resolved_stays_mapped() {
     let regions: Vec<_> = (0..2)
@@ -132,7 +133,7 @@ fn what_was_resolved_stays_mapped() {
     }
 }
 
-/// A server's bound: peers map so many regions there and no more, over all their connections. A
+/// A server's bound: all connections of its peers together map at most so many regions there. A
 /// region counts while an array points into it.
 #[test]
 fn regions_of_all_connections_are_bounded() {

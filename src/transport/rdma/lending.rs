@@ -9,7 +9,7 @@ use crate::transport::rdma::plain::{PlainLender, PlainRegion};
 use crate::transport::rdma::remote::MemoryRegistry;
 use crate::transport::{BodyPolicy, Lender, LendingOptions};
 
-/// Whether these options make a server lend: somebody has to ask for it.
+/// Whether these options make a server lend: lending over RDMA must be asked for.
 pub(in crate::transport) fn lends(options: &LendingOptions) -> bool {
     options.body == BodyPolicy::Lent
 }
@@ -55,16 +55,16 @@ impl Lending {
     }
 }
 
-/// What lends to one connection.
+/// The lenders of one connection.
 pub(in crate::transport) struct Lenders {
-    /// Regions, to a peer with our extension.
+    /// Lends regions to a peer with our extension.
     pub(in crate::transport) pool: Arc<RegionPool>,
-    /// Plain memory, to another.
+    /// Lends plain memory to a peer without it.
     plain: Arc<PlainLender>,
 }
 
 impl Lenders {
-    /// The one for a peer with our `extension`, or without it (rule E1).
+    /// The lender for a peer with our `extension`, or without it (rule E1).
     pub(in crate::transport) fn of_peer(&self, extension: bool) -> Arc<dyn Lender> {
         match extension {
             true => Arc::clone(&self.pool) as _,
@@ -79,12 +79,12 @@ impl Lenders {
     }
 }
 
-/// Registers regions and passes the keys to them (`docs/wire.md`, "Regions over UCX").
+/// Registers regions and passes on the keys to them (`docs/wire.md`, "Regions over UCX").
 #[derive(Debug)]
 struct ByKey(Arc<dyn MemoryRegistry>);
 
 impl Export for ByKey {
-    /// A key is of no use without the registration and the connection. The connection is closed
+    /// A key is useless without the registration and the connection. The connection is closed
     /// before the lent memory comes back.
     fn is_mapped(&self) -> bool {
         false

@@ -1,6 +1,6 @@
 //! Memory of a GPU that the peer has announced, until a body lies in it. Opening it takes a
-//! context, which costs hundreds of megabytes and most of a second: a client that cancels, or gets
-//! its table by another way, is spared that.
+//! context, which costs hundreds of megabytes and most of a second. A client that cancels, or gets
+//! its table in another way, need not pay this.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::transport::closing::Foreign;
 use crate::transport::lend::gpu::handle::{GpuHandle, HandleKind};
 use crate::transport::lend::mappings::OpenRegion;
 
-/// A region, checked as far as that goes without the driver.
+/// A region, checked as far as is possible without the driver.
 #[derive(Debug)]
 pub(in crate::transport::lend) struct AnnouncedRegion {
     pub handle: GpuHandle,
@@ -83,7 +83,7 @@ impl AnnouncedRegion {
 struct GpuRegion {
     device: Arc<Device>,
     mapping: Arc<ImportedMemory>,
-    /// The peer's figure; the allocation may have more.
+    /// The length that the peer has said; the allocation may be longer.
     len: usize,
 }
 
@@ -96,7 +96,7 @@ impl OpenRegion for GpuRegion {
         let len = usize::try_from(len).ok()?;
         let end = usize::try_from(offset).ok()?.checked_add(len)?;
         let address = self.mapping.slice(offset, len)?;
-        // It is the device's: nothing here may read through it.
+        // It is an address of the device: nothing here may read through it.
         let data = std::ptr::without_provenance(usize::try_from(address).ok()?);
         (end <= self.len).then_some(BufferRef { data, len })
     }

@@ -1,11 +1,11 @@
 //! Events that other processes wait for.
 //!
-//! They belong to the process, and are never destroyed: a client may wait for one after the
-//! connection that named it is over. A connection has some of them for its time.
+//! They belong to the process, and are never destroyed, because a client may wait for an event
+//! after the connection that named it is over. A connection borrows some of them while it lasts.
 //!
 //! A waiting client waits for the latest recording of the event. A new recording must not happen
-//! before the old one. So an event is recorded again only once it has happened, or later on the
-//! same stream.
+//! before the old one. So an event is recorded again only if it has happened, or if the new
+//! recording is later on the same stream.
 
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
@@ -17,11 +17,11 @@ use crate::error::{Error, Result, Status};
 use crate::proto::IPC_HANDLE_BYTES;
 use crate::transport::ReadyNotice;
 
-/// Most events of one connection and device. If as many messages of a stream are under way, an
-/// earlier one's event is recorded again, and a client that waits for that waits longer.
+/// Most events of one connection and device. If more messages of a stream are under way, the event
+/// of an earlier message is recorded again, and a client that waits for it waits longer.
 const MOST: usize = 16;
 
-/// Events that no connection has.
+/// Events that no connection uses.
 static FREE: Mutex<Vec<SharedEvent>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ struct SharedEvent {
 /// The events of one connection.
 #[derive(Debug, Default)]
 pub struct Events {
-    /// By their numbers.
+    /// The events by their numbers.
     known: Vec<NumberedEvent>,
     /// The number of the event recorded last.
     last: usize,
@@ -43,18 +43,18 @@ pub struct Events {
 #[derive(Debug)]
 struct NumberedEvent {
     shared: SharedEvent,
-    /// The peer has its handle.
+    /// The peer has the event's handle.
     told: bool,
     /// Recording it has failed.
     broken: bool,
-    /// Where it was recorded last.
+    /// The stream on which it was recorded last.
     stream: Weak<Stream>,
 }
 
 impl Events {
-    /// Records an event behind everything given to `stream`. `None`: it has happened.
-    /// Errors: What the driver says, and `OutOfResources` where every event waits for another
-    /// stream's work; no event is recorded then.
+    /// Records an event after all work given to `stream` so far. `None`: that work is done.
+    /// Errors: Those of the driver, and `OutOfResources` if every event waits for another stream's
+    /// work; no event is recorded then.
     pub fn record(&mut self, stream: &Arc<Stream>) -> Result<Option<ReadyNotice>> {
         let number = self.next(stream)?;
         let Some(known) = self.known.get_mut(number) else {
@@ -78,12 +78,12 @@ impl Events {
         Ok(Some(ReadyNotice { event, handle }))
     }
 
-    /// The number of an event to record next on `stream`: one that has happened, a new one, or the
-    /// one recorded there longest ago.
+    /// The number of an event to record next on `stream`: an event that has happened, a new one, or
+    /// the one that was recorded there longest ago.
     fn next(&mut self, stream: &Arc<Stream>) -> Result<usize> {
         let device = stream.device();
         let count = self.known.len();
-        // From the one recorded longest ago on.
+        // Begins with the one that was recorded longest ago.
         let mut ours = (1..=count)
             .map(|behind| (self.last + behind) % count)
             .filter_map(|number| Some((number, self.known.get(number)?)))
@@ -123,7 +123,7 @@ impl Events {
     }
 }
 
-/// A free event for which nobody waits any more.
+/// A free event, for which no client waits any more.
 fn take(device: &Arc<Device>) -> Option<SharedEvent> {
     let mut free = FREE.lock();
     // Nobody waits for an event that was lost in a reset.
@@ -144,7 +144,7 @@ impl Drop for Events {
     fn drop(&mut self) {
         for known in self.known.drain(..) {
             if known.broken {
-                // It is not recorded again, and a client may still wait for it.
+                // The event is not recorded again, but a client may still wait for it.
                 let _left = ManuallyDrop::new(known.shared);
             } else {
                 FREE.lock().push(known.shared);

@@ -13,34 +13,35 @@ const RESERVED: [u8; 8] = [0; 8];
 const FD: u8 = 1;
 const LEGACY: u8 = 2;
 
-/// A handle as it was sent, without the descriptor beside it.
+/// A handle as it was sent, without the descriptor that comes with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuHandle {
     /// Bytes of the allocation.
     pub length: u64,
     /// The GPU.
     pub uuid: [u8; UUID_BYTES],
-    /// The way to the memory.
+    /// How the memory is reached.
     pub kind: HandleKind,
 }
 
-/// The way to memory of another process.
+/// How memory of another process is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandleKind {
-    /// The descriptor beside the handle.
+    /// By the descriptor that comes with the handle.
     Descriptor,
     /// A legacy handle of the driver's.
     Legacy([u8; IPC_HANDLE_BYTES]),
 }
 
-/// A region of a GPU as the peer is told of it.
+/// The handle of a region of a GPU, for the peer.
 pub fn of_region(region: &CudaRegion) -> Result<ExportedRegion> {
     let fd = region.memory().export()?;
     let (device, len) = (region.device(), region.len());
     Ok(exported(device, len, HandleKind::Descriptor, Some(fd)))
 }
 
-/// An allocation of a producer's as the peer is told of it; `None` if nothing leads to it.
+/// The handle of a producer's allocation, for the peer; `None` if the allocation cannot be
+/// exported.
 pub fn of_allocation(allocation: &Allocation) -> Result<Option<ExportedRegion>> {
     let handle = allocation.export()?.map(|handle| match handle {
         ExportHandle::Fd(fd) => (HandleKind::Descriptor, Some(fd)),
@@ -49,7 +50,7 @@ pub fn of_allocation(allocation: &Allocation) -> Result<Option<ExportedRegion>> 
     Ok(handle.map(|(kind, fd)| exported(&allocation.device, allocation.size, kind, fd)))
 }
 
-/// Nothing takes the peer's access away.
+/// Makes an exported region. Its drop does not take the peer's access away.
 fn exported(device: &Device, len: usize, kind: HandleKind, fd: Option<OwnedFd>) -> ExportedRegion {
     let handle = GpuHandle {
         length: u64::try_from(len).unwrap_or(u64::MAX),
@@ -74,8 +75,8 @@ impl GpuHandle {
         [&length[..], &[kind], &self.uuid, &RESERVED, rest].concat()
     }
 
-    /// Reads a handle; `None` for one of the host's memory, which has another length.
-    /// Errors: `Protocol`: it is neither.
+    /// Reads a handle; `None` if it is one of the host's memory, which has another length.
+    /// Errors: `Protocol` if it is neither.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>> {
         let mut fields = Fields::new(bytes);
         let (Some(length), Some(kind)) = (fields.take(), fields.take::<u8>()) else {
@@ -110,7 +111,7 @@ fn wrong(what: String) -> Error {
     Error::protocol(format!("the handle of a GPU's memory {what}"))
 }
 
-/// The bytes behind the fixed part, if their number is right.
+/// The bytes after the fixed part, if their number is right.
 fn exact<const N: usize>(bytes: &[u8], what: &str) -> Result<[u8; N]> {
     bytes.try_into().map_err(|_| {
         wrong(format!(
@@ -142,7 +143,7 @@ mod tests {
             assert_eq!(GpuHandle::decode(&bytes).unwrap(), Some(handle));
             assert_eq!(GpuHandle::brings_descriptor(&bytes), descriptor);
         }
-        // One of the host's memory is its length.
+        // A handle of the host's memory is only its length.
         assert_eq!(GpuHandle::decode(&[0; 8]).unwrap(), None);
         assert!(GpuHandle::brings_descriptor(&[0; 8]));
     }

@@ -1,13 +1,14 @@
 //! Lending memory of a GPU to a process of this host that reaches the same GPU.
 //!
-//! Memory that can be exported is lent where it lies; the rest of a body is copied, on the device,
-//! to a region of the connection. A client that wants bodies on the host, or reaches another GPU,
-//! gets them in the host's memory ([`HostPlace`](super::host::HostPlace)).
+//! Memory that can be exported is lent where it lies; the other buffers of a body are copied, on
+//! the device, to a region of the connection. If a client wants bodies on the host, or reaches
+//! another GPU, it gets them in the host's memory ([`HostPlace`](super::host::HostPlace)).
 //!
 //! While a lease is out, its [`LeaseHold`] has the block of copies, and a place ([`Keep`]) for the
-//! producer's array. An array of which an allocation was lent must not be freed while the peer has
-//! that open: it stays until the peer has acknowledged REGION_GONE. If the connection ends first,
-//! everything that is out, or may be open, stays until the peer's process has ended ([`outlive`]).
+//! producer's array. If an allocation of an array was lent, the array must not be freed while the
+//! peer has the allocation open: it stays until the peer has acknowledged REGION_GONE. If the
+//! connection ends first, all memory that is lent, or may be open, stays until the peer's process
+//! has ended ([`outlive`]).
 
 pub(super) mod announced;
 pub(super) mod events;
@@ -29,8 +30,8 @@ use crate::transport::lend::pool::RegionPool;
 use crate::transport::lend::regions::Retiring;
 use crate::transport::{Charge, Keep, Lease, OnGpu, ReadyNotice};
 
-/// Whether this client is lent memory of GPUs, as far as can be told. If not, none is lent until
-/// the client asks anew.
+/// Whether this client is lent memory of GPUs, as far as can be known. If not, no such memory is
+/// lent until the client asks again.
 pub(super) fn lends(pool: &RegionPool) -> bool {
     if pool.peer.process.is_none() || pool.regions.lock().gpus.is_empty() {
         return false;
@@ -48,7 +49,7 @@ impl LentMemory {
     /// The memory of `device` in which the bytes lie.
     fn look_up(device: &Arc<Device>, start: u64, len: usize) -> Result<Option<Self>> {
         if let Some((region, _)) = arena::find_on_gpu(start, len) {
-            // The client may not reach another GPU.
+            // The client may not reach another GPU, so memory there is not lent.
             let is_here = Arc::ptr_eq(region.device(), device);
             return Ok(is_here.then_some(Self::Gpu(region)));
         }
@@ -65,7 +66,7 @@ impl LentMemory {
     }
 }
 
-/// Has the peer wait for everything given to the stream. `None`: it has happened.
+/// Makes the peer wait for everything given to the stream so far. `None`: all of it has happened.
 fn order(pool: &RegionPool, stream: &Arc<Stream>) -> Result<Option<ReadyNotice>> {
     if !pool.peer.is_this_process() {
         match pool.events.lock().record(stream) {
@@ -89,8 +90,8 @@ impl LendingPlace for OnDevice<'_> {
         }
         hold.keep = Some(Keep::default());
         let mut sources = BodySources::with_capacity(buffers.len());
-        // The buffers of a batch lie in a few allocations. Each has its place among the borrowed,
-        // unless it cannot be lent.
+        // The buffers of a batch lie in a few allocations. Each has its place among the borrowed
+        // ones, unless it cannot be lent.
         let mut seen: Vec<(LentMemory, Option<usize>)> = Vec::new();
         for buffer in buffers {
             let (start, len) = (buffer.data as u64, buffer.len);
@@ -127,7 +128,8 @@ impl LendingPlace for OnDevice<'_> {
     fn create(&self, charge: Charge) -> Result<Option<(CopyRegion, Option<Charge>)>> {
         let device = self.0.stream.device();
         let region = CudaRegion::create(device, charge.bytes())?;
-        // The peer sees all of it. On a stream of its own: the encoder's may wait for the producer.
+        // The peer sees the whole region. Cleared on a stream of its own, because the encoder's
+        // stream may wait for the producer.
         let clearing = Stream::new(device)?;
         // SAFETY: nobody else knows of the region yet.
         let cleared = unsafe { clearing.fill(region.base(), 0, region.len()) };
@@ -149,7 +151,7 @@ impl LendingPlace for OnDevice<'_> {
                 done.record(stream)?;
                 Ok(done)
             });
-            // What was enqueued is done before the block and the buffers are anybody else's.
+            // What was enqueued must be done before the block and the buffers get other users.
             hold.busy = Some(done.inspect_err(|_| drop(stream.settle()))?);
         }
         if hold.busy.is_some() || !self.0.ready.is_ready()? {
@@ -171,18 +173,19 @@ pub(super) fn enqueue(
     stream: &Stream,
 ) -> Result<()> {
     for (buffer, at) in sources.copies(buffers) {
-        // SAFETY: the buffer is readable once the stream has come here, behind what makes it so
-        // (`OnGpu`), and its owner is kept until the copies are done: by the caller until it is in
-        // the lease's `Keep`, then by the hold, or until the stream has settled. The block has room
-        // for every buffer at the offset counted out for it, nobody else has it, and the hold gives
-        // it back only after the copies.
+        // SAFETY: the buffer is readable once the stream has come here, after the work that makes
+        // it readable (`OnGpu`). Its owner is kept until the copies are done: by the caller until
+        // it is in the lease's `Keep`, then by the hold, or until the stream has settled. The block
+        // has room for every buffer at its offset, nobody else has the block, and the hold gives it
+        // back only after the copies.
         unsafe { stream.copy(block.target(at) as u64, buffer.data as u64, buffer.len) }?;
     }
     Ok(())
 }
 
-/// When the connection ends: keeps what the peer has returned and was asked to close. A peer that
-/// ends it in order has closed the memory before, and a killed one is waited for.
+/// When the connection ends: keeps memory that the peer has returned and was asked to close. A peer
+/// that ends the connection in order has closed the memory before; for a killed peer, its end is
+/// waited for.
 pub(super) fn let_go(peer: &Borrower, mut retiring: Vec<Retiring>) {
     retiring.retain(|gone| gone.keep.is_some());
     if let Some(process) = &peer.process
@@ -193,8 +196,9 @@ pub(super) fn let_go(peer: &Borrower, mut retiring: Vec<Retiring>) {
     }
 }
 
-/// When the connection ends: keeps the charges of regions on a GPU, since the driver does not tell
-/// who has a region open. A region of another user's peer counts until its process has ended.
+/// When the connection ends: keeps the charges of regions on a GPU, because the driver does not
+/// report who has a region open. If the peer belongs to another user, a region counts until the
+/// peer's process has ended.
 pub(super) fn keep_charges(peer: &Borrower, charges: Vec<Charge>) {
     let Some(process) = peer.process.as_ref().filter(|process| !process.is_this) else {
         return;
@@ -209,7 +213,7 @@ pub(super) fn keep_charges(peer: &Borrower, charges: Vec<Charge>) {
     }
 }
 
-/// The same when the peer says that it has closed a region.
+/// The same, when the peer says that it has closed a region.
 pub(super) fn forgotten(peer: &Borrower, charge: Option<Charge>) {
     if (peer.process.as_ref()).is_some_and(|process| !process.same_user) {
         keep_charges(peer, charge.into_iter().collect());

@@ -8,15 +8,15 @@ use crate::device::cuda::{Device, Event};
 use crate::error::{Error, Result};
 use crate::proto::IPC_HANDLE_BYTES;
 
-/// Messages whose body was ordered and whose list has not come. An honest server has far fewer:
-/// each is a message of more than a page within the window.
+/// The most messages whose READY has come but whose address list has not. An honest server has far
+/// fewer: each such message has a body of more than a page and lies within the window.
 const MOST_WAITING: usize = 1 << 20;
 
 /// The events that the peer has named, and the messages that wait for them.
 #[derive(Debug, Default)]
 pub struct Orders {
     events: HashMap<u16, Named>,
-    /// By sequence number.
+    /// Numbers of events, by the sequence numbers of the messages.
     waiting: HashMap<u32, u16>,
 }
 
@@ -64,7 +64,7 @@ impl Orders {
         Ok(())
     }
 
-    /// What the body of message `seq`, which lies on `device`, waits for.
+    /// The event that the body of message `seq`, which lies on `device`, waits for.
     pub fn take(&mut self, seq: u32, device: &Arc<Device>) -> Result<Option<Arc<Event>>> {
         let Some(number) = self.waiting.remove(&seq) else {
             return Ok(None);
@@ -72,7 +72,7 @@ impl Orders {
         let Some(named) = self.events.get_mut(&number) else {
             return Ok(None);
         };
-        // One that was opened before the device was reset is lost with it.
+        // An event that was opened before the device was reset is lost with the reset.
         if let Some(event) = named.opened.as_ref().filter(|event| event.is_of(device)) {
             return Ok(Some(Arc::clone(event)));
         }
@@ -81,15 +81,15 @@ impl Orders {
         Ok(Some(Arc::clone(named.opened.insert(Arc::new(event)))))
     }
 
-    /// The body of `seq` needs no order after all.
+    /// The body of `seq` need not wait after all.
     pub fn forget(&mut self, seq: u32) {
-        // Mostly nothing waits, and nothing is looked up.
+        // Mostly no message waits, and then nothing is looked up.
         if !self.waiting.is_empty() {
             self.waiting.remove(&seq);
         }
     }
 
-    /// The stream is over, and with it everything that waited.
+    /// The stream is over: forgets all messages that waited.
     pub fn clear(&mut self) {
         self.waiting.clear();
     }
