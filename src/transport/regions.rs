@@ -9,33 +9,34 @@ use crate::device::cuda;
 use crate::error::Result;
 use crate::proto::Span;
 
-/// Memory named by an address list, found again at the receiver.
+/// Memory that an address list names, as the receiver has found it.
 pub struct Resolved {
-    /// One entry for each span, in order; empty ones as [`BufferRef::EMPTY`].
+    /// One entry for each span, in order; [`BufferRef::EMPTY`] for empty spans.
     pub buffers: Vec<BufferRef>,
     /// Keeps the memory mapped.
     pub owner: Arc<dyn Any + Send + Sync>,
     /// Whether the peer could still write to the memory.
     pub shared: bool,
-    /// Whether this is a copy of our own: the peer can have its memory back at once.
+    /// Whether this is a copy of our own, so the peer can have its memory back at once.
     pub pulled: bool,
-    /// Where the memory is a GPU's: the buffers are addresses there, which no processor reads.
+    /// `Some` if the memory is a GPU's. Then the buffers are addresses there, which no processor
+    /// reads.
     pub gpu: Option<ResolvedGpu>,
 }
 
-/// The place of a body that is on a GPU.
+/// The place of a body on a GPU.
 pub struct ResolvedGpu {
     /// The GPU, as this process knows it.
     pub device: Arc<cuda::Device>,
-    /// What work that reads the body waits for; `None`: it may be read.
+    /// The event that work that reads the body must wait for; `None`: it may be read.
     pub ready: Option<Arc<cuda::Event>>,
 }
 
-/// When a forgotten region of the peer is not mapped here any more.
+/// When a forgotten region of the peer is no longer mapped here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Unmapped {
-    /// It is not.
+    /// It is not mapped any more.
     Now,
     /// Once the work given to [`cuda::later`] so far is done: the driver may wait for the device.
     Later,
@@ -49,35 +50,36 @@ pub trait PeerRegions {
     ///
     /// # Errors
     ///
-    /// `Protocol`: it is not sealed, sparse, on a GPU that was not
-    /// [accepted](crate::transport::RegionTable::accept_gpus), or its id is taken.
+    /// `Protocol`: it is not sealed, has holes, is on a GPU that was not
+    /// [accepted](crate::transport::RegionTable::accept_gpus), or its id is in use.
     fn map(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()>;
 
-    /// Forgets a region that the peer retired (REGION_GONE). Arrays keep it mapped. Gives when the
-    /// peer may be told.
+    /// Forgets a region that the peer retired (REGION_GONE). Arrays keep it mapped. Returns when
+    /// the peer may be told.
     ///
     /// # Errors
     ///
-    /// `Protocol` when no region has that id.
+    /// `Protocol` if no region has that id.
     fn unmap(&mut self, id: u16) -> Result<Unmapped>;
 
     /// Finds the memory of the address list that came for message `seq` of the stream `number`.
-    /// Spans of length 0 are empty whatever their address.
+    /// Spans of length 0 are empty, whatever their address.
     ///
     /// # Errors
     ///
-    /// `Protocol` when a span is not inside a region that the peer announced; what the driver said
-    /// of a region on a GPU.
+    /// `Protocol` if a span is not inside a region that the peer announced; errors of the driver
+    /// for a region on a GPU.
     fn resolve(&mut self, number: u32, seq: u32, spans: Vec<Span>) -> Result<Resolved>;
 
-    /// The GPU into whose memory bodies shall go, or `None` for the host's, as at the beginning.
-    /// Bodies come on the host where that is not possible or not worth it. Lent memory of the host
-    /// is made ready to be copied from.
+    /// The GPU whose memory shall receive bodies; `None` for the host's memory, as at the
+    /// beginning. If that is not possible or not worth while, bodies come on the host. Lent memory
+    /// of the host is prepared for copies by the GPU.
     fn receive_on(&mut self, gpu: Option<&Arc<cuda::Device>>) {
         let _ = gpu;
     }
 
-    /// Whether the regions can be read: no GPU was reset. Otherwise the connection serves no more.
+    /// Whether the regions can be read, because no GPU was reset. Otherwise the connection must not
+    /// serve more streams.
     fn is_sound(&self) -> bool {
         true
     }

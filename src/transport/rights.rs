@@ -15,7 +15,7 @@ const SO_PASSRIGHTS: libc::c_int = 83;
 
 #[cfg(test)]
 thread_local! {
-    /// On this thread the system is one that cannot bar descriptors.
+    /// Set by a test: on this thread the system counts as one that cannot bar descriptors.
     pub static CANNOT_BAR: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
@@ -26,7 +26,7 @@ pub fn pass(socket: &impl AsFd, may: bool) -> bool {
     if CANNOT_BAR.get() {
         return false;
     }
-    // On SPARC the number names another option.
+    // On SPARC the number means another option.
     if cfg!(any(target_arch = "sparc", target_arch = "sparc64")) {
         return false;
     }
@@ -45,11 +45,11 @@ pub fn pass(socket: &impl AsFd, may: bool) -> bool {
     result == 0
 }
 
-/// An option of `socket`, by its level and name. The system may write a part of `value` only.
+/// Gets an option of `socket`, by its level and name. The system may write only a part of `value`.
 ///
 /// # Safety
 ///
-/// Whatever the system writes for this option is a `T`, or the beginning of one.
+/// For this option the system writes only a `T`, or the beginning of one.
 pub unsafe fn get_option<T>(
     socket: &impl AsFd,
     (level, name): (libc::c_int, libc::c_int),
@@ -76,17 +76,17 @@ pub unsafe fn get_option<T>(
 /// What a look into a socket shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketContents {
-    /// The number of bytes; no descriptor comes with them. 0 is the end.
+    /// The number of bytes; no descriptor comes with them. 0 means the end.
     Bytes(usize),
-    /// A descriptor, beside these bytes or right behind them.
+    /// A descriptor, which belongs to these bytes or comes directly after them.
     Descriptor,
 }
 
-/// Looks at what `socket` has, up to the room in `runs`, and takes nothing out.
+/// Looks at what `socket` has, as far as `runs` has room, and takes nothing out.
 pub fn look(socket: &impl AsFd, runs: &mut [IoSliceMut<'_>]) -> Result<SocketContents, Errno> {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    // Without room for a descriptor the system reports one by CTRUNC and drops its own copy. The
-    // file stays open, because the descriptor is still in the socket.
+    // Without room for a descriptor, the system sets CTRUNC and drops its own copy. The file stays
+    // open, because the descriptor is still in the socket.
     let mut no_room = RecvAncillaryBuffer::default();
     let message = rustix::net::recvmsg(socket, runs, &mut no_room, flags)?;
     Ok(if message.flags.contains(ReturnFlags::CTRUNC) {
@@ -96,7 +96,7 @@ pub fn look(socket: &impl AsFd, runs: &mut [IoSliceMut<'_>]) -> Result<SocketCon
     })
 }
 
-/// Reads what `socket` has, unless a descriptor is there: then nothing is taken out.
+/// Reads what `socket` has. If there is a descriptor, takes nothing out.
 pub fn read_without(
     socket: &impl AsFd,
     runs: &mut [IoSliceMut<'_>],
@@ -105,7 +105,7 @@ pub fn read_without(
     let SocketContents::Bytes(len) = seen else {
         return Ok(seen);
     };
-    // No more than was looked at.
+    // Reads no more than was looked at.
     let mut left = len;
     let mut looked_at: smallvec::SmallVec<[IoSliceMut<'_>; 2]> = runs
         .iter_mut()
@@ -118,7 +118,7 @@ pub fn read_without(
     read_plainly(socket, &mut looked_at).map(SocketContents::Bytes)
 }
 
-/// Reads what `socket` has, where no descriptor can be there.
+/// Reads what `socket` has. Only for a socket that can have no descriptor.
 pub fn read_plainly(socket: &impl AsFd, runs: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
     let mut no_room = RecvAncillaryBuffer::default();
     let message = rustix::net::recvmsg(socket, runs, &mut no_room, RecvFlags::DONTWAIT)?;

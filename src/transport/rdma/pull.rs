@@ -1,8 +1,9 @@
-//! Pulling what a server lends: a client reads the memory that an address list names into memory of
-//! its own, before the driver sees the list (rules D4, E3).
+//! Pulling what a server lends: before the driver sees an address list, a client reads the memory
+//! that the list names into memory of its own (rules D4, E3).
 //!
-//! Control messages and bodies may come in any order: a list that names a region which the server
-//! has not announced yet waits for it. What waits is bounded by what was posted.
+//! Control messages and bodies may come in any order: a list may name a region that the server has
+//! not announced yet, and then waits for the announcement. The bodies that were posted bound what
+//! waits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,9 +15,9 @@ use crate::transport::lend::{beyond, ensure_new, never_announced, split_address}
 use crate::transport::rdma::remote::{ALIGNMENT, RemoteRead, RemoteReads};
 use crate::transport::{BodyPlace, Incoming, Resolved};
 
-/// What the regions of one server brought, and what is being read from them.
+/// The regions of one server, and what is being read from them.
 pub(in crate::transport) struct Pulls<K> {
-    /// The server speaks our extension, and so may announce regions.
+    /// Whether the server speaks our extension, and so may announce regions.
     announces: bool,
     /// Regions by id.
     regions: HashMap<u16, PulledRegion<K>>,
@@ -24,12 +25,12 @@ pub(in crate::transport) struct Pulls<K> {
     plain: Option<Arc<K>>,
     /// Lengths of the packed bodies that are posted.
     posted: HashMap<BodyPlace, u64>,
-    /// Lists that name a region which is not announced yet.
+    /// Lists that name a region that is not announced yet.
     early: Vec<List>,
-    /// Lists being read, by a number of their own.
+    /// Lists that are being read, by numbers of this module.
     lists: HashMap<u64, Pull<K>>,
     next_list: u64,
-    /// Lists that are read whole and that the driver has not asked for yet.
+    /// Lists that were read completely but that the driver has not asked for yet.
     pulled: HashMap<BodyPlace, Pulled>,
 }
 
@@ -47,7 +48,7 @@ struct List {
     tag: u64,
     bytes: Bytes,
     spans: Vec<Span>,
-    /// Length of the packed body that its header announces.
+    /// Length of the body in packed form, which its header announces.
     packed: u64,
 }
 
@@ -58,48 +59,48 @@ impl List {
     }
 }
 
-/// A list being read.
+/// A list that is being read.
 struct Pull<K> {
     list: List,
     pulled: Pulled,
-    /// Reads that are not over.
+    /// Reads that have not ended.
     left: usize,
     fate: PullFate,
-    /// The keys that it is read with.
+    /// The keys with which it is read, held until the reads have ended.
     _keys: Vec<Arc<K>>,
 }
 
-/// What becomes of a list once all its reads are over.
+/// What to do with a list once all its reads are over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PullFate {
     /// It is handed over with the memory.
     Wanted,
-    /// It is handed over without, to be given back.
+    /// It is handed over without the memory, so that the lease is given back.
     Unwanted,
-    /// A read has failed, and the connection with it.
+    /// A read has failed, which ends the connection.
     Failed,
 }
 
 /// How one span of a list is read.
 struct SpanRead<K> {
-    /// Of the span in its list.
+    /// The index of the span in its list.
     index: usize,
     address: u64,
     key: Arc<K>,
-    /// Where it goes in the memory of its list.
+    /// The place of the bytes in the memory of the list.
     offset: usize,
     len: usize,
 }
 
-/// Memory that was read, and where in it each span is.
+/// Memory that was read, and where each span lies in it.
 struct Pulled {
     memory: Arc<HostBuffer>,
     buffers: Vec<BufferRef>,
 }
 
 impl<K> Pulls<K> {
-    /// For a server that `announces` regions, or has given the key to plain addresses in its URI
-    /// (rule U2), or both.
+    /// For a server that `announces` regions, or whose URI has the key to plain addresses (rule
+    /// U2), or both.
     pub(in crate::transport) fn new(announces: bool, plain: Option<K>) -> Self {
         Self {
             announces,
@@ -113,17 +114,17 @@ impl<K> Pulls<K> {
         }
     }
 
-    /// A body is posted that has `packed` bytes if it comes packed.
+    /// Notes a posted body, which has `packed` bytes in packed form.
     pub(in crate::transport) fn expect(&mut self, place: BodyPlace, packed: u64) {
         self.posted.insert(place, packed);
     }
 
-    /// Looks at a message of the stream `number` before the driver does. A list stays here until it
-    /// is read, unless nobody wants it.
+    /// Looks at a message of the stream `number` before the driver does. Keeps a list until it was
+    /// read, unless nobody wants the list.
     ///
     /// # Errors
     ///
-    /// `Protocol` for a list that makes no sense; `OutOfMemory`.
+    /// `Protocol` for a list that is not valid; `OutOfMemory`.
     pub(in crate::transport) fn take_in(
         &mut self,
         link: &mut impl RemoteReads<Key = K>,
@@ -146,7 +147,7 @@ impl<K> Pulls<K> {
         };
         let AddressList { total, spans } = AddressList::decode(&bytes)?;
         if total > packed {
-            // Rule A1, and before any memory is taken.
+            // Rule A1. Checked before any memory is taken.
             return Err(Error::protocol(format!(
                 "the address list of message {seq} names {total} bytes; its header announces \
                  {packed}"
@@ -185,8 +186,8 @@ impl<K> Pulls<K> {
         }
     }
 
-    /// Where a span is at the server, or the error that it is outside its region. `None`: its
-    /// region is not known.
+    /// The place of a span at the server, or the error that the span is outside its region. `None`:
+    /// its region is not known.
     fn find(&self, span: &Span) -> Option<Result<(u64, &Arc<K>)>> {
         let (id, offset) = split_address(span.address);
         if id == 0 {
@@ -201,7 +202,7 @@ impl<K> Pulls<K> {
         Some(found.ok_or_else(|| beyond(*span, region.length)))
     }
 
-    /// Takes memory for a list and begins to read. A list of empty buffers is there at once.
+    /// Takes memory for a list and begins to read. A list of empty buffers is complete at once.
     fn begin(
         &mut self,
         link: &mut impl RemoteReads<Key = K>,
@@ -219,7 +220,7 @@ impl<K> Pulls<K> {
             if span.length == 0 {
                 continue;
             }
-            // Looked at before: regions do not go while a list is looked at.
+            // Found before: no region goes away during this call.
             let (address, key) = self.find(span).ok_or_else(too_long)??;
             let len = usize::try_from(span.length).map_err(|_| too_long())?;
             reads.push(SpanRead {
@@ -245,7 +246,7 @@ impl<K> Pulls<K> {
                 len: read.len,
             };
             buffers[read.index] = target;
-            // A lost peer answers no read. The connection reports its end.
+            // A lost peer answers no read. The connection reports the end.
             if has_failed {
                 continue;
             }
@@ -256,7 +257,8 @@ impl<K> Pulls<K> {
                 target,
                 memory: &memory,
             };
-            // SAFETY: the target lies in the memory, to which nobody has a reference before every
+            // SAFETY: the target lies in the memory, and nobody has a reference to the memory
+            // before every read is over; each span has its own part; the list below keeps the keys.
             // read is over; each span has a part of its own; the list below keeps the keys.
             unsafe { link.read(read) };
         }
@@ -280,11 +282,11 @@ impl<K> Pulls<K> {
         !self.lists.is_empty()
     }
 
-    /// A read is over. Returns the list that was read whole with it.
+    /// Notes the end of a read. Returns the list if this was its last read.
     ///
     /// # Errors
     ///
-    /// It could not be read.
+    /// Memory that a list names could not be read.
     pub(in crate::transport) fn finish(
         &mut self,
         list: u64,
@@ -318,11 +320,11 @@ impl<K> Pulls<K> {
         pull.list.into_message()
     }
 
-    /// The server announced a region: lists that waited for it are read.
+    /// The server announced a region. Begins to read the lists that waited for it.
     ///
     /// # Errors
     ///
-    /// `Protocol` for an id in use, or a handle that is none.
+    /// `Protocol` for an id in use, or a handle that is not valid.
     pub(in crate::transport) fn map(
         &mut self,
         link: &mut impl RemoteReads<Key = K>,
@@ -354,7 +356,7 @@ impl<K> Pulls<K> {
         Ok(read)
     }
 
-    /// The server retired a region. What is still read from it is read to the end.
+    /// The server retired a region. Reads from it that are under way go on to their end.
     ///
     /// # Errors
     ///
@@ -368,7 +370,7 @@ impl<K> Pulls<K> {
     ///
     /// # Errors
     ///
-    /// `Protocol` when none was for this body.
+    /// `Protocol` if no list was read for this body.
     pub(in crate::transport) fn resolve(
         &mut self,
         place: BodyPlace,
@@ -410,8 +412,8 @@ impl<K> Pulls<K> {
         unread.map(List::into_message).collect()
     }
 
-    /// The connection is over: gives up everything that the transport has to do with. What was read
-    /// stays, for the driver may not have asked for it yet.
+    /// The connection is over. Returns everything that the transport still works on. What was read
+    /// completely stays, because the driver may not have asked for it yet.
     pub(in crate::transport) fn detach(&mut self) -> Self {
         let mut rest = Self::new(self.announces, None);
         rest.pulled = std::mem::take(&mut self.pulled);

@@ -1,4 +1,4 @@
-//! What a transport brings: registered memory, and reads of it.
+//! The parts that a transport brings: registered memory, and reads of it.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -25,28 +25,29 @@ pub(in crate::transport) trait MemoryRegistry: Debug + Send + Sync {
 /// Memory that is registered.
 #[derive(Debug)]
 pub(in crate::transport) struct RegisteredMemory {
-    /// The key to it for a peer, packed.
+    /// The packed key to it, for a peer.
     pub key: Vec<u8>,
     /// Ends the registration when it is dropped.
     pub access: Box<dyn Any + Send + Sync>,
 }
 
-/// Reads of the peer's memory, at one connection.
+/// The reads of the peer's memory, on one connection.
 pub(in crate::transport) trait RemoteReads {
-    /// Opens memory of the peer. It is dropped before the connection.
+    /// A key to memory of the peer. It is dropped before the connection.
     type Key;
 
-    /// Makes a key usable that the server has packed.
+    /// Unpacks a key that the server has packed.
     ///
     /// # Errors
     ///
-    /// `Protocol` for one that is none; `Unreachable` where nothing reaches the memory.
+    /// `Protocol` if it is not a key; `Unreachable` if the memory cannot be reached.
     fn unpack(&self, packed: &[u8]) -> Result<Self::Key>;
 
     /// Whether the peer is lost: nothing can be read then.
     fn has_failed(&self) -> bool;
 
-    /// Begins to read. Its end is told by [`Pulls::finish`](crate::transport::rdma::Pulls::finish).
+    /// Begins a read. [`Pulls::finish`](crate::transport::rdma::Pulls::finish) is called at its
+    /// end.
     ///
     /// # Safety
     ///
@@ -55,15 +56,15 @@ pub(in crate::transport) trait RemoteReads {
     unsafe fn read(&mut self, read: RemoteRead<'_, Self::Key>);
 }
 
-/// One read of a list.
+/// One of the reads of a list.
 pub(in crate::transport) struct RemoteRead<'a, K> {
-    /// Number of its list on its connection.
+    /// Number of its list on the connection.
     pub list: u64,
-    /// Where it is at the peer.
+    /// The address at the peer.
     pub address: u64,
     pub key: &'a K,
-    /// Where it goes.
+    /// The place for the bytes.
     pub target: BufferRef,
-    /// The memory of the target, to be held until the read is over.
+    /// The memory of the target, which must be held until the read is over.
     pub memory: &'a Arc<HostBuffer>,
 }

@@ -24,58 +24,58 @@ use crate::transport::{
 pub struct ShmConnection {
     identity: Identity,
     channel: Channel<DescriptorReader>,
-    /// The channel's.
+    /// The socket of the channel.
     socket: Arc<Socket>,
-    /// The peer's process, to which memory given to the peer is charged.
+    /// The peer's process. Memory that the peer is given is charged to it.
     whom: Option<Process>,
     regions: RegionTable,
     pool: Arc<RegionPool>,
-    /// What memory of ours for the peer counts against.
+    /// The budget for memory that the peer is given.
     budget: Arc<MemoryBudget>,
     end: ConnectionEnd,
     /// The peer may send REGION and RING (rule E1).
     extension: bool,
-    /// A stream of the peer's may come.
+    /// A stream of the peer may come.
     takes_stream: bool,
-    /// Of the server's frames.
+    /// The ring for frames of the server.
     server_ring: RingProgress,
-    /// Of the client's frames.
+    /// The ring for frames of the client.
     client_ring: RingProgress,
-    /// It looks for messages ([`Connection::wake`]).
+    /// The caller looks for messages ([`Connection::wake`]).
     awake: bool,
 }
 
-/// What is still to happen about a ring.
+/// What must still happen for a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RingProgress {
-    /// Client: it asks once there were so many messages more.
+    /// Client: asks for the ring after this many more messages.
     AfterMessages(u32),
-    /// Client: it has asked.
+    /// Client: has asked for the ring.
     Asked,
-    /// Server: the client may ask.
+    /// Server: the client may ask for the ring.
     MayBeAsked,
-    /// Nothing.
+    /// Nothing more will happen.
     Settled,
 }
 
-/// Bytes that a ring counts for, and the length that RING names.
+/// The bytes with which a ring counts, and the length that RING names.
 const RING_FILE_BYTES: u64 = FILE_BYTES as u64;
 
-/// Messages of an end after which the client asks for the ring of its frames: some ten streams of a
-/// small table, or a stream of thirty batches. A connection on which less happens, of which there
-/// may be thousands, costs no such memory.
+/// Messages of one end after which the client asks for the ring of that end's frames: some ten
+/// streams of a small table, or a stream of thirty batches. A connection with less traffic, of
+/// which there may be thousands, needs no memory for a ring.
 const MESSAGES_BEFORE_RING: u32 = 64;
 
 impl ShmConnection {
     /// Takes over a connected socket.
-    /// Errors: `Permission` when the peer is a user that the options do not admit.
+    /// Errors: `Permission` if the options do not admit the peer's user.
     pub fn new(socket: Socket, options: &LinkOptions, end: ConnectionEnd) -> Result<Self> {
         let peer = PeerIds::of(&socket)?;
         peer.ensure_admitted(options.access.any_user)?;
         closer::ensure_room(peer.uid)?;
         let unexpected = options.receiving.unexpected_bytes;
-        // A client may connect after the server has ended: a service manager keeps the socket for
-        // the next server.
+        // A client may connect after the server has ended, because a service manager keeps the
+        // socket for the next server.
         let death = process::watch(&socket, peer.pid)
             .filter(|death| end == ConnectionEnd::Server || !process::has_ended(death));
         let socket = Arc::new(socket);
@@ -101,7 +101,7 @@ impl ShmConnection {
         let watched = Arc::clone(&socket) as _;
         let mut channel = Channel::new(watched, peer.shown(), unexpected, Box::new(reader));
         let ring = match end {
-            // Before the server is known as one of libdipc's.
+            // It is not known yet whether the server is one of libdipc's.
             ConnectionEnd::Client => RingProgress::Settled,
             ConnectionEnd::Server => RingProgress::MayBeAsked,
         };
@@ -142,8 +142,9 @@ impl ShmConnection {
         })
     }
 
-    /// Takes over the socket of a peer that is not admitted. It is given no memory, and no ring.
-    /// Errors: `Permission` when too much of what its user has sent is still to be closed.
+    /// Takes over the socket of a peer that is not admitted. The peer is given no memory and no
+    /// ring.
+    /// Errors: `Permission` if too much of what its user has sent must still be closed.
     pub fn to_refuse(socket: Socket, options: &LinkOptions) -> Result<Self> {
         let mut options = options.clone();
         options.access.any_user = true;
@@ -153,7 +154,7 @@ impl ShmConnection {
         Ok(connection)
     }
 
-    /// Client: the server is one of libdipc's. It is to be asked for rings once there were some
+    /// Client: the server is one of libdipc's, so the client will ask for rings after some
     /// messages.
     pub fn speak_extension(&mut self) {
         self.extension = true;
@@ -161,7 +162,7 @@ impl ShmConnection {
         self.client_ring = self.server_ring;
     }
 
-    /// The ring of the frames of `writer`.
+    /// The ring for the frames of `writer`.
     fn ring_of(&mut self, writer: ConnectionEnd) -> &mut RingProgress {
         match writer {
             ConnectionEnd::Server => &mut self.server_ring,
@@ -169,8 +170,8 @@ impl ShmConnection {
         }
     }
 
-    /// Client: counts a message of `writer`, and asks for the ring of its frames in time: with what
-    /// is sent next.
+    /// Client: counts a message of `writer`. When there are enough, asks for the ring of its
+    /// frames, together with what is sent next.
     fn count_to_ring(&mut self, writer: ConnectionEnd) {
         let ring = self.ring_of(writer);
         let RingProgress::AfterMessages(left) = *ring else {
@@ -181,23 +182,23 @@ impl ShmConnection {
             return;
         }
         *ring = RingProgress::Settled;
-        // Without a descriptor there is no ring.
+        // A ring needs a free descriptor.
         if rustix::io::fcntl_dupfd_cloexec(&self.socket, 0).is_ok() {
             *self.ring_of(writer) = RingProgress::Asked;
             self.settle_descriptors();
-            // If this fails the connection is over, and the next read or write reports it.
+            // If this fails, the connection is over, and the next read or write reports that.
             let _ = (self.channel).queue(0, message(writer, None, None));
         }
     }
 
-    /// Takes descriptors while REGION or a ring may come.
+    /// Admits descriptors while a REGION or a ring may come.
     fn settle_descriptors(&mut self) {
         let rings = [self.server_ring, self.client_ring];
         let takes = (self.takes_stream && self.extension) || rings.contains(&RingProgress::Asked);
         self.channel.wire.take_descriptors(takes);
     }
 
-    /// A client asks for a ring, or a server brings it.
+    /// Handles a client's request for a ring, or the server's ring.
     fn handle_ring(&mut self, ring: RingMessage, fd: Option<OwnedFd>) -> Result<()> {
         let RingMessage { writer, length } = ring;
         let progress = std::mem::replace(self.ring_of(writer), RingProgress::Settled);
@@ -211,8 +212,8 @@ impl ShmConnection {
         }
     }
 
-    /// Client: maps a ring. If there is no room for it here, all frames go through the socket:
-    /// nobody writes to a ring before its reader says that it is awake.
+    /// Client: maps a ring. If there is no memory for it here, all frames go through the socket:
+    /// the server writes to a ring only after its reader says that it is awake.
     fn take_ring(&mut self, writer: ConnectionEnd, fd: Option<OwnedFd>) -> Result<()> {
         let Some(fd) = fd else {
             tracing::debug!("everything goes through the socket: no descriptor is left for a ring");
@@ -228,7 +229,7 @@ impl ShmConnection {
         Ok(())
     }
 
-    /// Server: makes a ring. Without one everything goes on through the socket.
+    /// Server: makes a ring. If that fails, everything still goes through the socket.
     fn give_ring(&mut self, writer: ConnectionEnd) -> Result<()> {
         let made = self.budget.charge(RING_FILE_BYTES).and_then(|charge| {
             let memory = RingMapping::make()?;
@@ -251,7 +252,7 @@ impl ShmConnection {
         }
     }
 
-    /// The frames of `writer` use the ring from now on.
+    /// From now on the frames of `writer` use the ring.
     fn use_ring(&mut self, writer: ConnectionEnd, memory: RingMapping) {
         if writer == self.end {
             return self.channel.wire.set_writer(RingWriter::new(memory));
@@ -348,8 +349,8 @@ impl Connection for ShmConnection {
         self.awake = false;
         let reader = self.channel.wire.reader.as_mut();
         let has_bytes = reader.is_some_and(RingReader::doze);
-        // Bytes in the ring whose turn has not come are announced on the socket, which wakes a
-        // sleeper.
+        // Bytes in the ring may come after frames of the socket. The socket announces those frames,
+        // which wakes a sleeper.
         has_bytes && self.channel.is_aside
     }
 
@@ -366,8 +367,8 @@ impl Connection for ShmConnection {
     }
 
     fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
-        // The regions stay: messages that came before the end may still be resolved.
-        // Rule F4: the peer may hold on to what it has mapped.
+        // The regions stay, because messages that came before the end may still be resolved. Rule
+        // F4: the peer may keep what it has mapped.
         self.pool.abandon();
         self.channel.close();
         lent
@@ -380,10 +381,10 @@ impl Drop for ShmConnection {
             self.close(None);
             return;
         }
-        // The end of the connection comes after the unmapping: from the end on, the server counts
-        // the lent memory as closed, although this process lives on.
+        // The connection ends only after the regions are unmapped: from that end on, the server
+        // counts the lent memory as closed, even if this process lives on.
         let socket = Arc::clone(&self.socket);
-        // A close is not enough: a forked child may have the socket too.
+        // A close is not enough, because a forked child may have the socket too.
         later::run(move || {
             let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
         });

@@ -1,4 +1,4 @@
-//! Beside the bytes of a connection over shared memory: descriptors and a ring.
+//! What comes beside the bytes of a connection over shared memory: descriptors and a ring.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -20,43 +20,44 @@ use crate::transport::stream::{OutFrame, Outbox, RingRead, SWITCH, Wire};
 
 /// The first byte of a REGION message (rule E3), to which a descriptor belongs.
 pub const REGION_KIND: u8 = 5;
-/// Most descriptors that one message can carry (`SCM_MAX_FD`): with room for all of them, only a
-/// lack of descriptors can cut them off.
+/// Most descriptors that one message can carry (`SCM_MAX_FD`). A read has room for all of them, so
+/// descriptors are lost only if the process can have no more.
 const MAX_DESCRIPTORS: usize = 253;
-/// Descriptors that wait for their message; an honest peer has at most three on the way between two
-/// system calls.
+/// Most descriptors that wait for their message. An honest peer sends at most three between two
+/// system calls of this side.
 const MAX_WAITING: usize = 4;
 
-/// What is beside the bytes of a socket.
+/// Reads what comes beside the bytes of a socket.
 pub struct DescriptorReader {
-    /// The one that is read.
+    /// The socket that is read.
     socket: Arc<Socket>,
-    /// REGION and RING may bring a descriptor. If false, each descriptor is stray and stays in the
-    /// socket.
+    /// Whether REGION and RING may bring a descriptor. If false, each descriptor is stray and stays
+    /// in the socket.
     takes: bool,
     /// The user at the other end.
     user: u32,
-    /// A descriptor lies in the socket where none may come.
+    /// Whether there is a descriptor in the socket although none may come.
     stray: bool,
     /// Bytes received since the start.
     received: u64,
     waiting: VecDeque<Descriptor>,
     /// Descriptors that came with the last read.
     came: usize,
-    /// This end's part in the ring of its own frames, and whether the next frame goes there.
+    /// The writer's end of the ring for this end's frames, and the place of the next frame.
     writer: Option<(RingWriter, FramePlace)>,
-    /// The same in the ring of the peer's frames.
+    /// The reader's end of the ring for the peer's frames.
     pub reader: Option<RingReader>,
 }
 
 struct Descriptor {
-    /// `None`: it found no room in this process.
+    /// `None`: this process had no room for it.
     fd: Option<Foreign>,
-    /// The place in the stream at which the bytes end that it came with. Its message begins before.
+    /// The position in the stream after the bytes that the descriptor came with. Its message begins
+    /// before.
     arrived: u64,
 }
 
-/// Where the next frame is.
+/// The place of the next frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FramePlace {
     Socket,
@@ -64,7 +65,7 @@ enum FramePlace {
 }
 
 impl DescriptorReader {
-    /// Of a connection to `user`'s process, that takes no descriptors yet.
+    /// For a connection to a process of `user`. It takes no descriptors at first.
     pub fn new(user: u32, socket: Arc<Socket>) -> Self {
         Self {
             socket,
@@ -79,7 +80,7 @@ impl DescriptorReader {
         }
     }
 
-    /// Descriptors are taken from now on, or not any more.
+    /// Sets whether descriptors are taken from now on.
     pub fn take_descriptors(&mut self, take: bool) {
         if self.takes != take {
             self.takes = take;
@@ -114,14 +115,14 @@ impl DescriptorReader {
         Ok(message.bytes)
     }
 
-    /// The ring of this end's frames, once the peer knows of the ring.
+    /// Sets the ring for this end's frames, once the peer knows the ring.
     pub fn set_writer(&mut self, writer: RingWriter) {
         self.writer = Some((writer, FramePlace::Socket));
     }
 }
 
-/// Puts a frame into the ring, if there is room for it and two SWITCHes: one wakes the reader, and
-/// one precedes what then goes through the socket.
+/// Puts a frame into the ring, if there is room for the frame and for two SWITCHes: one that wakes
+/// the reader, and one before what then goes through the socket.
 fn put(writer: &mut RingWriter, frame: &OutFrame) -> Result<bool> {
     let len = frame.runs().map(<[u8]>::len).sum::<usize>();
     let fits =
@@ -148,7 +149,8 @@ impl Wire for DescriptorReader {
                 SocketContents::Bytes(bytes) => bytes,
                 SocketContents::Descriptor => {
                     self.stray = true;
-                    // Any number but 0, which is the end: `check` reports the error.
+                    // Returns a number other than 0, which would mean the end: `check` reports the
+                    // error.
                     return Ok(1);
                 }
             }
@@ -173,13 +175,13 @@ impl Wire for DescriptorReader {
         Ok(())
     }
 
-    /// The system ends a read behind the bytes that a descriptor came with.
+    /// The system ends a read after the bytes that a descriptor came with.
     fn was_cut_short(&self) -> bool {
         self.came > 0
     }
 
-    /// Joins a REGION or RING message with its descriptor. One that came with any other message is
-    /// stray, and closed.
+    /// Joins a REGION or RING message with its descriptor. A descriptor that came with any other
+    /// message is stray, and is closed.
     fn join(&mut self, message: &mut Incoming, unread: usize) -> Result<()> {
         if let Incoming::Control { bytes, fd } = message {
             // A legacy handle of a GPU's memory comes without a descriptor.
@@ -208,8 +210,8 @@ impl Wire for DescriptorReader {
                 *fd = came.map(Foreign::into_inner);
             }
         }
-        // The system ends a read behind the bytes that a descriptor came with: its message ends
-        // there, or later.
+        // The system ends a read after the bytes that a descriptor came with, so its message ends
+        // there or later.
         let read_to = self.received - u64::try_from(unread).unwrap_or(0);
         match self.waiting.front() {
             Some(waiting) if waiting.arrived <= read_to => Err(stray()),
@@ -221,8 +223,8 @@ impl Wire for DescriptorReader {
         self.waiting.clear();
     }
 
-    /// The ring takes what it can while the peer looks there, up to the first frame that has to
-    /// go through the socket.
+    /// While the peer looks at the ring, puts frames there, up to the first frame that has to go
+    /// through the socket.
     fn divert(&mut self, outbox: &mut Outbox) -> Result<()> {
         let Some((writer, place)) = self.writer.as_mut().filter(|_| outbox.fresh().is_some())
         else {
@@ -254,8 +256,8 @@ impl Wire for DescriptorReader {
         }
         outbox.commit();
         if writer.publish() && *place == FramePlace::Ring {
-            // The reader has fallen asleep on the socket. A SWITCH in the ring leads to the socket,
-            // and a SWITCH there wakes the reader and leads back.
+            // The reader has gone to sleep on the socket. A SWITCH in the ring leads to the socket,
+            // and a SWITCH in the socket wakes the reader and leads back to the ring.
             writer.write(&SWITCH);
             writer.publish();
             outbox.push_switch();

@@ -1,5 +1,5 @@
-//! Which host a listener is on, so that a client elsewhere does not take a stranger at the same
-//! address for it.
+//! Names the host of a listener, so that a client on another host does not take a stranger at the
+//! same address for the listener.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -8,8 +8,9 @@ use crate::error::{Error, Result, Status};
 use crate::proto::Uri;
 use crate::transport::shm::socket::SocketAddress;
 
-/// The host, as the URI of a listener at `address` names it: the boot of its system and, for an
-/// abstract name, the network namespace, which has such names. `None`: the system does not tell.
+/// The host, as the URI of a listener at `address` names it: the boot id of its system and, for an
+/// abstract name, the network namespace, because each namespace has its own abstract names. `None`:
+/// the system does not tell.
 pub fn host_of(address: &SocketAddress) -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let boot: String = boot.chars().filter(char::is_ascii_hexdigit).collect();
@@ -25,7 +26,7 @@ pub fn host_of(address: &SocketAddress) -> Option<String> {
     }
 }
 
-/// Refuses a URI of another host (rule Q6).
+/// Fails for the URI of another host (rule Q6).
 ///
 /// # Errors
 ///

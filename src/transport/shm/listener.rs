@@ -1,4 +1,4 @@
-//! Listening: who owns a socket path, and what is left of those who did.
+//! Listening: who owns a socket path, and what happens to the files of a listener that has ended.
 //!
 //! A path belongs to whoever holds a lock on `PATH.lock`, an empty file beside it. The system
 //! releases the lock when its holder ends in any way. So a socket is stale if its lock is free and
@@ -31,22 +31,22 @@ pub struct ShmListener {
     socket: Arc<Socket>,
     /// The URI without its query.
     address: String,
-    /// The host, for the URI.
+    /// The name of the host, for the URI.
     host: Option<String>,
     options: LinkOptions,
     generation: Generation,
-    /// Of another user, until it is asked for.
+    /// A connection of another user, until the acceptor takes it.
     refused: Option<(Box<dyn Connection>, Error)>,
-    /// Dropped, which removes the path, before the socket is closed.
+    /// Dropped before the socket is closed; this removes the path.
     _owned: Option<OwnedPath>,
 }
 
-/// A path of the file system that this process has.
+/// A path in the file system that this process owns.
 struct OwnedPath {
-    /// Removed and unlocked after the rest is done.
+    /// The drop of this field removes and unlocks the file, after the socket was removed.
     lock: Lock,
     socket: PathBuf,
-    /// Device and inode of our socket: a path that names another is left alone.
+    /// Device and inode of our socket. A path that names another socket is left alone.
     identity: (u64, u64),
 }
 
@@ -59,8 +59,8 @@ struct Lock {
 
 impl ShmListener {
     /// Starts to listen.
-    /// Errors: `AddressInUse` when somebody listens at the address, or something other than a
-    /// socket is there; `Io`.
+    /// Errors: `AddressInUse` if another process listens at the address, or if something other than
+    /// a socket is there; `Io`.
     pub fn new(address: SocketAddress, bare: String, options: &LinkOptions) -> Result<Self> {
         let socket = new_socket(SocketFlags::NONBLOCK)?.listening();
         let owned = match &address {
@@ -73,8 +73,9 @@ impl ShmListener {
         Self::over(socket, &address, bare, options, owned)
     }
 
-    /// Goes on with a socket that listens.
-    /// Errors: `InvalidArgument` when it is none, or has no address that a URI can name; `Io`.
+    /// Takes over a socket that listens already.
+    /// Errors: `InvalidArgument` if it does not listen, or has no address that a URI can name;
+    /// `Io`.
     pub fn by(socket: OwnedFd, options: &LinkOptions) -> Result<Self> {
         let socket = given(socket, &[AddressFamily::UNIX], "shm")?;
         let address = SocketAddress::of_listener(&socket)?;
@@ -123,7 +124,7 @@ impl ShmListener {
 
 impl Drop for ShmListener {
     fn drop(&mut self) {
-        // A forked child must not do this to its parent's socket.
+        // A forked child must not do this to the socket, which is its parent's too.
         if !self.generation.is_same_process() || self.socket.is_barred() {
             return;
         }
@@ -131,11 +132,11 @@ impl Drop for ShmListener {
         if self.socket.is_given {
             return;
         }
-        // Each connection that waits is closed on behalf of its user. The shutdown keeps new ones
+        // Each connection that waits is closed on account of its user. The shutdown keeps new ones
         // away.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         while let Ok(Some(socket)) = self.accept_socket() {
-            // The socket then knows whose it is.
+            // This call tells the socket which user it belongs to.
             drop(PeerIds::of(&socket));
         }
     }
@@ -171,7 +172,7 @@ fn in_use(address: &SocketAddress, who: impl std::fmt::Display) -> Error {
     Error::new(Status::AddressInUse, format!("{address} is in use{who}"))
 }
 
-/// Somebody has the address.
+/// The error if another process has the address.
 fn taken(address: &SocketAddress) -> Error {
     match probe(address) {
         Ok(ListenerProbe::Live(Some(peer))) if peer.pid.cast_unsigned() == std::process::id() => {
@@ -212,7 +213,7 @@ fn bind_path(
     let lock = Lock::take(address, path)?;
     remove_stale(address, path)?;
     let doing = || format!("cannot listen at {address}");
-    // The socket's mode becomes that of the file: at no moment others could connect.
+    // The file gets the mode of the socket, so other users cannot connect at any moment.
     rustix::fs::fchmod(socket, Mode::RUSR | Mode::WUSR).map_err(|e| Error::os(doing(), e))?;
     rustix::net::bind(socket, &address.to_socket_address()?)
         .map_err(|errno| Error::os(doing(), errno))?;
@@ -231,8 +232,8 @@ fn bind_path(
     Ok(owned)
 }
 
-/// Removes a socket that nobody listens at. The caller holds the lock, so nobody of ours makes one
-/// meanwhile.
+/// Removes a socket at which no process listens. The caller holds the lock, so no process of
+/// libdipc makes a new one at this moment.
 fn remove_stale(address: &SocketAddress, path: &Path) -> Result<()> {
     let Ok(metadata) = path.symlink_metadata() else {
         return Ok(());
@@ -295,7 +296,7 @@ impl Lock {
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(Error::os(doing(), errno)),
             }
-            // If the last owner removed the file meanwhile, nobody else can find it.
+            // If the last owner removed the file meanwhile, other processes cannot find it.
             let ours = file
                 .metadata()
                 .map_err(|error| Error::io(doing(), &error))?;
@@ -332,7 +333,7 @@ impl Drop for Lock {
         if !self.generation.is_same_process() {
             return;
         }
-        // Removed while it is locked, so that no other process locks a file that is about to
+        // Removed while it is locked. Otherwise another process could lock a file that is about to
         // vanish.
         let ours = self.file.metadata().ok().map(|m| (m.dev(), m.ino()));
         let found = self

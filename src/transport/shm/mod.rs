@@ -27,8 +27,8 @@ use crate::transport::shm::listener::ShmListener;
 use crate::transport::shm::socket::{SocketAddress, new_socket};
 use crate::transport::{Attempt, Connecting, LinkOptions, Listener, Transport, Trust};
 
-/// How long a client waits for a listener whose queue is full before it tries again: at first, and
-/// after many tries.
+/// How long a client waits before it tries again if the queue of a listener is full: the first
+/// pause, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 const LAST_PAUSE: Duration = Duration::from_millis(10);
 
@@ -46,7 +46,8 @@ impl Transport for Shm {
     }
 
     fn available(&self) -> Result<()> {
-        // FUTURE_WRITE is the youngest thing asked for (Linux 5.1); a small region shows it.
+        // FUTURE_WRITE is the newest feature of the system that shm needs (Linux 5.1); making a
+        // small region tests it.
         crate::device::region::Region::create(1, "dipc-probe")
             .map(drop)
             .map_err(|error| {
@@ -105,7 +106,7 @@ async fn connect(address: &SocketAddress, timeout: Duration, attempt: &Attempt) 
             Err(Errno::INTR | Errno::AGAIN) if now < deadline => {}
             Err(errno) => return Err(connect_error(address, errno, timeout)),
         }
-        // The system does not tell when the queue has room.
+        // The system does not announce room in the queue.
         attempt.pause(deadline.min(now + pause)).await?;
         pause = (pause * 2).min(LAST_PAUSE);
     }

@@ -1,6 +1,5 @@
 //! The steps of two processes, in every order that the memory's rules allow (`tools/test-slow.sh
-//! loom`). A wake-up that is lost leaves the reader waiting with nobody left to come, which loom
-//! reports.
+//! loom`). If a wake-up is lost, the reader waits for ever, and loom reports that.
 
 use loom::sync::{Arc, Notify};
 use loom::thread;
@@ -8,8 +7,8 @@ use loom::thread;
 use super::Positions;
 
 /// As `DescriptorReader::divert` does it: a frame goes into the ring while the reader looks there,
-/// and wakes it where it turns out to sleep; otherwise the socket has the frame, behind a SWITCH in
-/// the ring.
+/// and the reader is woken if it sleeps. Otherwise the frame goes through the socket, after a
+/// SWITCH in the ring.
 fn send(positions: &Positions, socket: &Notify, written: u64) {
     let awake = positions.is_awake();
     positions.publish(written);
@@ -22,7 +21,7 @@ fn send(positions: &Positions, socket: &Notify, written: u64) {
 fn receive(positions: &Positions, socket: &Notify, read: u64) -> u64 {
     positions.wake();
     let mut written = positions.written();
-    // One look stands for as many as are nothing.
+    // One look stands for any number of looks that find nothing.
     while written == read {
         if !positions.doze(read) {
             socket.wait();

@@ -51,7 +51,7 @@ fn bytes_keep_their_order_across_the_end() {
     assert_eq!(sent, got);
 }
 
-/// What is written is not seen before it is shown, and a full ring says so.
+/// Bytes are not seen before they are published, and a full ring reports that.
 #[test]
 fn it_holds_its_capacity_and_shows_what_is_published() {
     let (mut writer, mut reader) = pair();
@@ -66,7 +66,7 @@ fn it_holds_its_capacity_and_shows_what_is_published() {
     assert!(writer.has_room(CAPACITY).unwrap());
 }
 
-/// Who sleeps has to be woken, and does not go to sleep over what is there.
+/// A sleeping reader has to be woken, and a reader does not go to sleep if there are bytes.
 #[test]
 fn sleeping_and_looking_are_told() {
     let (mut writer, mut reader) = pair();
@@ -81,7 +81,7 @@ fn sleeping_and_looking_are_told() {
     assert!(!writer.is_awake() && writer.publish());
 }
 
-/// A peer that writes nonsense into the head is found out, on either side.
+/// Both sides notice a peer that writes impossible positions into the head.
 #[test]
 fn positions_that_cannot_be_are_refused() {
     let nonsense = |reader: &RingReader, read: u64| reader.memory.positions().give_back(read);

@@ -18,12 +18,12 @@ use crate::transport::shm::users::is_anybody;
 /// Most bytes of a path or name: `sun_path` has 108, one of which is a zero byte.
 const MAX_ADDRESS_BYTES: usize = 107;
 
-/// Where a listener is found.
+/// The address of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SocketAddress {
     /// A socket in the file system.
     Path(PathBuf),
-    /// A name in the abstract namespace, which goes with the listener.
+    /// A name in the abstract namespace, which vanishes with the listener.
     Name(String),
 }
 
@@ -52,7 +52,7 @@ impl SocketAddress {
     }
 
     /// The address of a socket that listens.
-    /// Errors: `InvalidArgument` when it has none, or none that a URI can name.
+    /// Errors: `InvalidArgument` if it has no address, or none that a URI can name.
     pub fn of_listener(socket: &OwnedFd) -> Result<Self> {
         let found = rustix::net::getsockname(socket)
             .and_then(SocketAddrUnix::try_from)
@@ -74,7 +74,7 @@ impl SocketAddress {
         }
     }
 
-    /// Its URI.
+    /// The URI of the address.
     pub fn to_uri(&self) -> Uri {
         let address = match self {
             Self::Path(path) => path.to_string_lossy().into_owned(),
@@ -83,7 +83,7 @@ impl SocketAddress {
         Uri::new("shm", &address, Role::Both)
     }
 
-    /// The address as the system takes it.
+    /// The address in the system's form.
     pub fn to_socket_address(&self) -> Result<SocketAddrUnix> {
         match self {
             Self::Path(path) => SocketAddrUnix::new(path.as_path()),
@@ -92,7 +92,7 @@ impl SocketAddress {
         .map_err(|errno| Error::os(format_args!("{self} is no address"), errno))
     }
 
-    /// Its path, if it has one.
+    /// The path of the address, if it has one.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Path(path) => Some(path),
@@ -110,7 +110,7 @@ impl std::fmt::Display for SocketAddress {
     }
 }
 
-/// A stream socket, closed on exec, through which no descriptor comes.
+/// A stream socket, closed on exec, that admits no descriptors.
 pub fn new_socket(flags: SocketFlags) -> Result<Socket> {
     let flags = flags | SocketFlags::CLOEXEC;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
@@ -119,20 +119,20 @@ pub fn new_socket(flags: SocketFlags) -> Result<Socket> {
 }
 
 impl PeerIds {
-    /// For logs.
+    /// In words, for logs.
     pub(super) fn shown(self) -> String {
         format!("pid {}, uid {}", self.pid, self.uid)
     }
 
-    /// Asks the kernel (SO_PEERCRED).
+    /// Asks the kernel about the peer (SO_PEERCRED).
     pub(super) fn of(socket: &Socket) -> Result<Self> {
-        // rustix takes a pid of 0, which a peer of another pid namespace has, for impossible.
+        // A peer of another pid namespace has the pid 0, which rustix treats as impossible.
         let nobody = libc::ucred {
             pid: 0,
             uid: u32::MAX,
             gid: u32::MAX,
         };
-        // SAFETY: the system writes such a structure for this option.
+        // SAFETY: for this option the system writes such a structure.
         let cred = unsafe { get_option(socket, (libc::SOL_SOCKET, libc::SO_PEERCRED), nobody) }
             .map_err(|error| Error::io("cannot ask who the peer is", &error))?;
         socket.belongs_to(cred.uid);
@@ -143,12 +143,12 @@ impl PeerIds {
         })
     }
 
-    /// Whether it runs as this process's user, for certain.
+    /// Whether it certainly runs as this process's user.
     pub(super) fn is_same_user(self) -> bool {
         self.uid == rustix::process::geteuid().as_raw() && !is_anybody(self.uid)
     }
 
-    /// Refuses another user, unless every user is admitted.
+    /// Refuses other users, unless every user is admitted.
     pub(super) fn ensure_admitted(self, any_user: bool) -> Result<()> {
         if any_user || self.is_same_user() {
             return Ok(());
@@ -188,10 +188,10 @@ impl PeerIds {
     }
 }
 
-/// Who listens at an address, found by connecting to it.
+/// Who listens at an address. Connecting to the address shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListenerProbe {
-    /// A live listener; the process, where the connection went through.
+    /// A live listener; and its process, if the connection succeeded.
     Live(Option<PeerIds>),
     /// Nobody.
     Stale,
@@ -203,7 +203,7 @@ pub fn probe(address: &SocketAddress) -> Result<ListenerProbe> {
     match rustix::net::connect(&socket, &address.to_socket_address()?) {
         Ok(()) => Ok(ListenerProbe::Live(PeerIds::of(&socket).ok())),
         Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(ListenerProbe::Stale),
-        // Busy, of another type, or another user's: somebody is there.
+        // It is busy, of another type, or another user's: a listener is there.
         Err(_) => Ok(ListenerProbe::Live(None)),
     }
 }

@@ -1,12 +1,12 @@
-//! The uid that says nothing: the overflow uid, as which a process reads every user that its user
-//! namespace has no number for.
+//! The uid that does not identify a user: the overflow uid. A process sees it in place of every
+//! user for which its user namespace has no number.
 
 use std::fs::read_to_string;
 
-/// The kernel's default, where /proc cannot be asked.
+/// The kernel's default, if /proc cannot be read.
 const DEFAULT_OVERFLOW_UID: u32 = 65534;
 
-/// Whether `uid` may stand for any user at all.
+/// Whether `uid` may stand for any user.
 pub fn is_anybody(uid: u32) -> bool {
     uid == overflow_uid() && !read_to_string("/proc/self/uid_map").is_ok_and(|map| is_whole(&map))
 }
@@ -17,9 +17,9 @@ fn overflow_uid() -> u32 {
         .unwrap_or(DEFAULT_OVERFLOW_UID)
 }
 
-/// Whether a user namespace has a number for every user, as the first one has: then a uid is that
-/// of the user of this number alone. The map's ranges (first number inside, first outside, length)
-/// do not overlap.
+/// Whether a user namespace has a number for every user, as the first namespace has. Only then a
+/// uid is that of one user. The map's ranges (first number inside, first number outside, length) do
+/// not overlap.
 fn is_whole(map: &str) -> bool {
     let length = |line: &str| line.split_whitespace().nth(2)?.parse::<u64>().ok();
     map.lines().filter_map(length).sum::<u64>() >= u64::from(u32::MAX)

@@ -1,4 +1,4 @@
-//! One stream socket to one peer: frames out, frames in, and how either ends.
+//! One stream socket to one peer: frames out, frames in, and how each direction ends.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,17 +18,17 @@ use crate::transport::{Incoming, Outgoing, Traffic, Watched};
 /// What [`Wire::read_aside`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingRead {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(usize),
-    /// Nothing, and this side goes on looking there.
+    /// Nothing, and this side still looks there.
     Awake,
-    /// Nothing, and the socket is what it sleeps on.
+    /// Nothing, and this side sleeps on the socket.
     Asleep,
 }
 
-/// How a transport's bytes pass its sockets, and what it makes of a frame.
+/// How a transport sends its bytes over its sockets, and what it adds to a frame.
 pub trait Wire: Send {
-    /// Reads what the socket has into `runs`, without blocking; 0 is the end.
+    /// Reads what the socket has into `runs`, without blocking; 0 means the end.
     fn read(&mut self, socket: BorrowedFd<'_>, runs: &mut [IoSliceMut<'_>])
     -> Result<usize, Errno>;
 
@@ -37,13 +37,13 @@ pub trait Wire: Send {
         Ok(())
     }
 
-    /// Whether the last read may have left something, although there was room for it.
+    /// Whether the last read may have left something in the socket, although there was room for it.
     fn was_cut_short(&self) -> bool {
         false
     }
 
-    /// Writes until all that goes to the socket is written, or it is full. Returns whether all is
-    /// written.
+    /// Writes until everything for the socket is written, or the socket is full. Returns whether
+    /// all is written.
     fn write(&mut self, socket: BorrowedFd<'_>, outbox: &mut Outbox) -> Result<bool, Errno> {
         outbox.flush(|runs, fd| send(socket, runs, fd))
     }
@@ -53,12 +53,12 @@ pub trait Wire: Send {
         0
     }
 
-    /// Nothing more is written: tells the peer so, where the bytes have a word for it.
+    /// Nothing more will be written: tells the peer so, if the transport has a message for that.
     fn end(&mut self, socket: BorrowedFd<'_>) {
         let _ = socket;
     }
 
-    /// What an error of `read` or `write` stands for, where it is none of the system's.
+    /// The meaning of an error of `read` or `write` that is not the system's.
     fn explain(&self, errno: Errno) -> Option<Error> {
         let _ = errno;
         None
@@ -71,23 +71,23 @@ pub trait Wire: Send {
         Ok(())
     }
 
-    /// Sends what it can another way, and commits the rest to the socket.
+    /// Sends what it can in another way, and commits the rest to the socket.
     fn divert(&mut self, outbox: &mut Outbox) -> Result<()> {
         outbox.commit();
         Ok(())
     }
 
-    /// Reads to `bytes` what came another way than through the socket.
+    /// Reads into `bytes` what came in another way than through the socket.
     fn read_aside(&mut self, bytes: &mut [u8]) -> Result<RingRead> {
         let _ = bytes;
         Ok(RingRead::Asleep)
     }
 
-    /// Lets go of what came beside bytes: the connection is over.
+    /// The connection is over: drops what came beside the bytes.
     fn clear(&mut self) {}
 }
 
-/// Most SWITCHes in a row; three are needed: there and back, and out again.
+/// Most SWITCHes in a row. An honest peer needs three: there, back, and there again.
 const MOST_SWITCHES: u32 = 16;
 
 /// A connected socket.
@@ -97,30 +97,30 @@ pub struct Channel<W: ?Sized> {
     /// Who the peer is.
     pub peer: String,
     generation: Generation,
-    /// How the bytes pass, and what comes beside them.
+    /// How the bytes are sent and received, and what comes beside them.
     pub wire: Box<W>,
-    /// Where bodies are posted.
+    /// Knows the bodies that were posted.
     pub reader: FrameReader,
-    /// Bytes read and not yet cut into frames.
+    /// Bytes that were read and not yet parsed.
     buffer: ReadBuffer,
-    /// The next frame comes another way than through the socket.
+    /// The next frame comes in another way than through the socket.
     pub is_aside: bool,
-    /// Bytes that came that way, not yet cut into frames.
+    /// Bytes that came in that way and are not yet parsed.
     aside: ReadBuffer,
-    /// The last read left the socket empty: it is asked again after a wait.
+    /// The last read left the socket empty, so it is read again only after a wait.
     drained: bool,
-    /// Bytes that the socket has given.
+    /// Bytes that were read from the socket.
     received: u64,
     outbox: Outbox,
-    /// The socket took no more when it was last written to.
+    /// The last write found the socket full.
     pub is_full: bool,
-    /// The peer was told that nothing more is sent.
+    /// The peer was told that nothing more will be sent.
     finished: bool,
-    /// Why nothing more is received.
+    /// Why nothing more can be received.
     over: Option<Error>,
-    /// Whether `over` is an end that the peer made, between two messages.
+    /// Whether `over` is an end that the peer made between two messages.
     pub has_ended: bool,
-    /// Why nothing more is sent.
+    /// Why nothing more can be sent.
     broken: Option<Error>,
 }
 
@@ -155,7 +155,7 @@ impl<W: Wire + ?Sized> Channel<W> {
     /// See [`Connection::forget_bodies`](crate::transport::Connection::forget_bodies).
     pub fn forget_bodies(&mut self, number: u32) {
         self.reader.clear_posted(number);
-        // The next stream begins with a look at the socket.
+        // The next stream must begin with a read of the socket.
         self.drained = false;
     }
 
@@ -175,7 +175,7 @@ impl<W: Wire + ?Sized> Channel<W> {
     }
 
     /// See [`Connection::queue`](crate::transport::Connection::queue).
-    /// Errors: `Disconnected` and the like: nothing more can be sent.
+    /// Errors: `Disconnected` and similar errors: nothing more can be sent.
     pub fn queue(&mut self, number: u32, message: Outgoing) -> Result<()> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
@@ -198,7 +198,7 @@ impl<W: Wire + ?Sized> Channel<W> {
         let written = self.wire.write(self.socket.as_fd(), &mut self.outbox);
         let written = written.map_err(|errno| {
             let error = self.io_error("write to", errno);
-            // What the peer sent before it went can still be received.
+            // Data that the peer sent before its end can still be received.
             self.break_off(error.clone());
             error
         })?;
@@ -206,7 +206,8 @@ impl<W: Wire + ?Sized> Channel<W> {
         Ok(written)
     }
 
-    /// Tells the peer, once the queue is empty, that nothing more is sent. Returns whether it was.
+    /// Once the queue is empty, tells the peer that nothing more will be sent. Returns whether it
+    /// was empty.
     pub fn end_sending(&mut self) -> bool {
         if self.broken.is_some() {
             return true;
@@ -217,19 +218,19 @@ impl<W: Wire + ?Sized> Channel<W> {
         self.finished = true;
         self.wire.end(self.socket.as_fd());
         self.broken = Some(Error::disconnected("this side sends nothing more"));
-        // Where that fails the connection is over, as reading will tell.
+        // If this fails, the connection is over, and the next read reports that.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
         true
     }
 
-    /// Nothing more is sent.
+    /// Ends sending.
     fn break_off(&mut self, error: Error) {
         self.broken = Some(error);
         self.outbox.clear();
         self.look_again();
     }
 
-    /// Makes the next [`receive`](Self::receive) read the socket, although nothing can be written.
+    /// Makes the next [`receive`](Self::receive) read the socket, even if nothing can be written.
     pub fn look_again(&mut self) {
         self.drained = false;
     }
@@ -258,7 +259,7 @@ impl<W: Wire + ?Sized> Channel<W> {
         received
     }
 
-    /// Nothing more is received, and nobody is there to send to.
+    /// Ends both directions: nothing more can be received, and there is no peer to send to.
     pub fn give_up(&mut self, error: Error) {
         self.over.get_or_insert_with(|| error.clone());
         self.wire.clear();
@@ -303,7 +304,7 @@ impl<W: Wire + ?Sized> Channel<W> {
                     ));
                 }
             }
-            // A caller that gets nothing waits for the descriptor, which tells if more has come
+            // A caller that gets nothing waits for the descriptor, which announces what has come
             // since.
             if std::mem::take(&mut self.drained) {
                 return Ok(None);
@@ -333,7 +334,8 @@ impl<W: Wire + ?Sized> Channel<W> {
         frame
     }
 
-    /// Reads what the socket has: the rest of a body to its place, what follows to the buffer.
+    /// Reads what the socket has: the rest of a body into its memory, everything else into the
+    /// buffer.
     fn fill(&mut self) -> Result<usize, Errno> {
         let mut empty = [];
         let body = self.reader.body_space().unwrap_or(&mut empty);
@@ -349,7 +351,7 @@ impl<W: Wire + ?Sized> Channel<W> {
         Ok(read)
     }
 
-    /// " in the middle of a message", where that is so.
+    /// " in the middle of a message", if that is the case.
     fn place(&self) -> &'static str {
         if self.reader.is_mid_frame() {
             " in the middle of a message"
@@ -360,7 +362,7 @@ impl<W: Wire + ?Sized> Channel<W> {
 
     fn end_error(&self) -> Error {
         match &self.broken {
-            // The system reports such an end once, to the first call.
+            // The system reports such an end only once, to the first call.
             Some(error) if error.os_error().is_some_and(is_silence) => error.clone(),
             _ if self.reader.may_be_tls() => Error::disconnected(format!(
                 "the peer ({}) closed the connection with a word of TLS: its address begins with \
@@ -375,7 +377,7 @@ impl<W: Wire + ?Sized> Channel<W> {
         }
     }
 
-    /// `doing`: to read from, or to write to.
+    /// The error of a failed system call. `doing` is "read from" or "write to".
     fn io_error(&self, doing: &str, errno: Errno) -> Error {
         if let Some(error) = self.wire.explain(errno) {
             return error;
@@ -411,14 +413,14 @@ impl<W: Wire + ?Sized> Channel<W> {
             "the connection was closed by this side",
         ));
         if is_ours {
-            // A thread that sleeps on the descriptor holds it too, and shall wake. A forked child
-            // must not do this to its parent's socket.
+            // A thread that sleeps on the descriptor holds it too, and must wake. A forked child
+            // must not do this to the socket, which is its parent's too.
             let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         }
     }
 }
 
-/// Whether a connected socket with this `errno` has heard nothing from its peer's machine.
+/// Whether this `errno` of a connected socket means that the peer's machine did not answer.
 fn is_silence(errno: i32) -> bool {
     [
         Errno::TIMEDOUT,

@@ -1,7 +1,7 @@
-//! A reader of frames, fed with slices.
+//! A reader of frames, which gets the bytes in slices.
 //!
-//! It trusts no length: memory for a body is taken for a posted length or within a limit, and
-//! everything else grows as the bytes arrive.
+//! It trusts no length: it takes memory for a body only if the length was posted or is within a
+//! limit. All other memory grows as the bytes arrive.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,13 +19,14 @@ use crate::transport::{BodyPlace, Incoming};
 
 /// A message grows by at least this much as it arrives.
 const GROWTH_BYTES: usize = 64 << 10;
-/// Up to how many bytes a message that is here whole is made in one step.
+/// A message of at most this many bytes that has arrived whole is made in one step.
 const MAX_STEP_BYTES: usize = 4 << 10;
 
-/// Most bodies that come before they are posted. A receiver takes as many messages out of order.
+/// Most bodies that may come before they are posted. It is the number of messages that a receiver
+/// takes out of order.
 const MOST_EARLY_BODIES: usize = 1 << 16;
 
-/// How a record of TLS with an alert begins.
+/// The first bytes of a TLS record with an alert.
 const TLS_ALERT: [u8; 2] = [21, 3];
 
 /// The part of a frame that comes next.
@@ -41,7 +42,7 @@ enum FramePart {
         tag: u64,
         need: usize,
         bytes: Vec<u8>,
-        /// What a client's long message takes of the bound for all clients.
+        /// The charge of a client's long message against the bound for all clients.
         _charge: Option<Charge>,
     },
     Body {
@@ -49,13 +50,13 @@ enum FramePart {
         memory: HostBuffer,
         have: usize,
     },
-    /// A body too large to take before it is posted.
+    /// A body that is too large to be read before it is posted.
     Waiting {
         place: BodyPlace,
         kind: BodyKind,
         length: u64,
     },
-    /// A body of a stream that is over.
+    /// A body that nobody wants, because its stream is over.
     Discard { left: u64 },
 }
 
@@ -74,20 +75,20 @@ pub struct FrameReader {
     state: FramePart,
     /// The peer is a client.
     is_server: bool,
-    /// The bound on messages of all clients that have come in part.
+    /// The bound on partly received messages of all clients.
     partial: Option<Arc<MemoryBudget>>,
-    /// Longest untagged message.
+    /// The longest untagged message.
     metadata_bytes: u64,
     unexpected_bytes: u64,
-    /// The same while a client sends a stream.
+    /// The same limit while a client sends a stream.
     early_bytes: u64,
-    /// Mostly the first of them comes next.
+    /// Posted bodies. Mostly the first of them comes next.
     posted: VecDeque<(BodyPlace, ExpectedBody)>,
     /// Bodies that came before they were posted.
     early: HashSet<BodyPlace>,
-    /// Frames may come in two places, one after the other.
+    /// Frames may come in two places, and a SWITCH says where the next one comes.
     pub switches: bool,
-    /// The frame read last says that the next one is in the other place.
+    /// The last frame was a SWITCH: the next one is in the other place.
     switched: bool,
     failed: Option<Error>,
 }
@@ -102,16 +103,16 @@ impl FrameReader {
         }
     }
 
-    /// The peer is a client, which sends nothing longer than a request between streams of its own,
-    /// and may not be admitted yet. Long messages that have come in part share `partial`.
+    /// The peer is a client. Outside its own streams it sends nothing longer than a request, and it
+    /// may not be admitted yet. Long messages that have come only in part share `partial`.
     pub fn expect_requests(&mut self, partial: &Arc<MemoryBudget>) {
         self.is_server = true;
         self.partial = Some(Arc::clone(partial));
         self.expect_stream(None);
     }
 
-    /// A stream of the peer comes from now on, or no longer. `early_bytes`: bodies of up to so many
-    /// bytes may be read before they are posted, at a server.
+    /// From now on the peer sends a stream, or no longer. `early_bytes`: at a server, bodies of up
+    /// to this many bytes may be read before they are posted.
     pub fn expect_stream(&mut self, early_bytes: Option<u64>) {
         if self.is_server {
             self.early_bytes = early_bytes.unwrap_or(0);
@@ -122,16 +123,16 @@ impl FrameReader {
         }
     }
 
-    /// Whether the next frame is in the other place than the one read last; asked once.
+    /// Whether the next frame is in the other place than the last one. The call resets the answer.
     pub fn take_switch(&mut self) -> bool {
         std::mem::take(&mut self.switched)
     }
 
-    /// Reads from the front of `input` until a frame is whole, and leaves the rest there. Gives the
-    /// number of the frame's stream with the message. `None`: all was read, it
+    /// Reads from the front of `input` until a frame is complete, and leaves the rest there.
+    /// Returns the number of the frame's stream and the message. `None`: all was read, the reader
     /// [waits](Self::is_waiting), or a [SWITCH](Self::take_switch) came.
-    /// Errors: `Protocol` when the bytes are no frame, `OutOfMemory`; every later call says the
-    /// same.
+    /// Errors: `Protocol` if the bytes are not a frame, `OutOfMemory`; every later call returns the
+    /// same error.
     pub fn read(&mut self, input: &mut &[u8]) -> Result<Option<(u32, Incoming)>> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -139,7 +140,7 @@ impl FrameReader {
         let result = self.step(input);
         if let Err(error) = &result {
             self.failed = Some(error.clone());
-            // What was half read is of no use to anyone.
+            // A frame that was read in part is useless.
             self.state = FramePart::default();
         }
         result
@@ -192,7 +193,7 @@ impl FrameReader {
         }
     }
 
-    /// Room for the rest of a body, so that it need not pass through a buffer.
+    /// Room for the rest of a body, so that the body need not pass through a buffer.
     pub fn body_space(&mut self) -> Option<&mut [u8]> {
         match &mut self.state {
             FramePart::Body { memory, have, .. } => memory.as_mut_slice().get_mut(*have..),
@@ -200,14 +201,14 @@ impl FrameReader {
         }
     }
 
-    /// Says that `len` bytes were written to [`body_space`](Self::body_space).
+    /// Notes that `len` bytes were written to [`body_space`](Self::body_space).
     pub fn body_filled(&mut self, len: usize) {
         if let FramePart::Body { memory, have, .. } = &mut self.state {
             *have = have.saturating_add(len).min(memory.len());
         }
     }
 
-    /// Whether nothing more is read before [`post`](Self::post) names the body at the front.
+    /// Whether nothing more is read until [`post`](Self::post) names the next body.
     pub fn is_waiting(&self) -> bool {
         self.waiting().is_some()
     }
@@ -220,12 +221,13 @@ impl FrameReader {
         }
     }
 
-    /// Whether a frame has begun and is not whole.
+    /// Whether a frame has begun but is not complete.
     pub fn is_mid_frame(&self) -> bool {
         !matches!(self.state, FramePart::Header { have: 0, .. })
     }
 
-    /// Whether what came of a header may be an alert of TLS, which a peer that expects TLS sends.
+    /// Whether the bytes of a header so far may be a TLS alert, which a peer that expects TLS
+    /// sends.
     pub fn may_be_tls(&self) -> bool {
         match &self.state {
             FramePart::Header { bytes, have } => *have > 2 && bytes[..2] == TLS_ALERT,
@@ -237,7 +239,7 @@ impl FrameReader {
     pub fn post(&mut self, number: u32, body: ExpectedBody) {
         let seq = body.seq;
         let place = BodyPlace { number, seq };
-        // One that came early is there already.
+        // A body that came early is already there.
         if !self.early.is_empty() && self.early.remove(&place) {
             return;
         }
@@ -260,7 +262,7 @@ impl FrameReader {
     pub fn clear_posted(&mut self, number: u32) {
         self.posted.retain(|(place, _)| place.number != number);
         self.early.retain(|place| place.number != number);
-        // This body is never posted, and the frames behind it must get through.
+        // This body will never be posted, and the frames after it must get through.
         if let FramePart::Waiting { place, length, .. } = self.state
             && place.number == number
         {
@@ -268,7 +270,7 @@ impl FrameReader {
         }
     }
 
-    /// Takes a header. Gives the frame where `input` has the rest of it whole, and it is small.
+    /// Takes a header. Returns the frame if `input` has all of it and it is small.
     fn begin(
         &mut self,
         header: &[u8; HEADER_BYTES],
@@ -311,7 +313,7 @@ impl FrameReader {
         Ok(None)
     }
 
-    /// Charges a long message until it has come whole. Its client may not be admitted yet.
+    /// Charges a long message until all of it has come. Its client may not be admitted yet.
     fn charge(&self, need: usize, length: u64) -> Result<Option<Charge>> {
         let expects_requests = self.metadata_bytes == MAX_TAGGED_BYTES;
         let partial = self.partial.as_ref();
@@ -419,7 +421,7 @@ impl FrameReader {
     }
 }
 
-/// A message that is no packed body; a SWITCH is none.
+/// A message other than a packed body; `None` for a SWITCH.
 fn message(class: FrameClass, tag: u64, bytes: Bytes) -> Option<Incoming> {
     match class {
         FrameClass::Untagged => Some(Incoming::Metadata(bytes)),
@@ -429,14 +431,14 @@ fn message(class: FrameClass, tag: u64, bytes: Bytes) -> Option<Incoming> {
     }
 }
 
-/// Takes up to `most` bytes off the front of `input`.
+/// Takes up to `most` bytes from the front of `input`.
 fn take<'a>(input: &mut &'a [u8], most: usize) -> &'a [u8] {
     let (taken, rest) = input.split_at(most.min(input.len()));
     *input = rest;
     taken
 }
 
-/// Appends to a message of `need` bytes. Memory follows the bytes that came, not that length.
+/// Appends to a message of `need` bytes. Takes memory for the bytes that came, not for that length.
 fn append(bytes: &mut Vec<u8>, more: &[u8], need: usize) -> Result<()> {
     let len = bytes.len() + more.len();
     if len > bytes.capacity() {

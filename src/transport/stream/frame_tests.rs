@@ -61,8 +61,8 @@ fn every_class_is_read() {
     assert!(!reader.is_mid_frame());
 }
 
-/// Rule S2: a frame carries the number of its stream, and bodies of one sequence number are as many
-/// as the streams.
+/// Rule S2: a frame carries the number of its stream, and several streams may each have a body with
+/// the same sequence number.
 #[test]
 fn frames_are_of_their_streams() {
     let mut reader = FrameReader::new(0);
@@ -118,8 +118,8 @@ fn lengths_past_the_limits_are_refused() {
     );
 }
 
-/// Rule A8: a server holds no more for one message of a client than a request may have, also before
-/// the client was let in.
+/// Rule A8: a server holds no more for one message of a client than a request may have, even before
+/// the client was admitted.
 #[test]
 fn a_client_announces_nothing_longer_than_a_request() {
     let mut reader = FrameReader::new(0);
@@ -133,8 +133,8 @@ fn a_client_announces_nothing_longer_than_a_request() {
     assert!(error.text().contains("the limit is 1048576"), "{error}");
 }
 
-/// Rule Q8: parts of long requests take a bounded amount of memory, over all clients. Short ones
-/// always have room, and a whole one makes room.
+/// Rule Q8: partly received long requests take a bounded amount of memory, over all clients. Short
+/// ones always have room, and a long one that is complete makes room.
 #[test]
 fn long_requests_in_part_share_a_bound() {
     let partial = Arc::new(MemoryBudget::new(250 << 10));
@@ -236,7 +236,7 @@ fn a_large_unexpected_body_waits_until_it_is_posted() {
     }
 }
 
-/// `clear_posted`: a body of a stream that is over does not hold up what comes behind it.
+/// `clear_posted`: a body of an ended stream does not hold up the frames after it.
 #[test]
 fn a_waiting_body_is_skipped_when_its_stream_is_over() {
     let mut reader = FrameReader::new(10);
@@ -251,7 +251,7 @@ fn a_waiting_body_is_skipped_when_its_stream_is_over() {
     ));
 }
 
-/// A body that came early is not looked for again when it is posted.
+/// If a body came early, the reader does not wait for it again when it is posted.
 #[test]
 fn an_early_body_counts_as_posted() {
     let mut reader = FrameReader::new(10);
@@ -289,7 +289,7 @@ proptest! {
     }
 }
 
-/// Rule D5: bodies of no bytes that nobody has announced are not remembered without a limit.
+/// Rule D5: bodies of no bytes that nobody has announced are remembered only up to a limit.
 #[test]
 fn bodies_before_their_headers_have_a_limit() {
     let mut reader = FrameReader::new(100);
@@ -306,8 +306,8 @@ fn bodies_before_their_headers_have_a_limit() {
     assert!(error.text().contains("before their headers"), "{error}");
 }
 
-/// Promise of tcp: what another program says is told at once, also if it says too little for a
-/// header, and waits then.
+/// Promise of tcp: the bytes of another program are reported at once, even if they are too few for
+/// a header and no more come.
 #[test]
 fn strangers_are_told_apart_by_their_first_words() {
     let said = |bytes: &[u8]| read_one(&mut FrameReader::new(1 << 20), bytes);

@@ -5,8 +5,8 @@ use crate::transport::Incoming;
 use crate::transport::stream::frame::FrameReader;
 
 /// The first two bytes say how the others are split and how large an unexpected body may be; the
-/// others are what a peer sends. However they are split, the same frames come out, and an error
-/// lasts (rule A8).
+/// others are what a peer sends. However they are split, the same frames must come out, and an
+/// error must stay (rule A8).
 pub fn frames(data: &[u8]) {
     let Some((&[split, unexpected], stream)) = data.split_first_chunk::<2>() else {
         return;
@@ -17,10 +17,10 @@ pub fn frames(data: &[u8]) {
     assert_eq!(whole, pieces, "frames depend on how the bytes are split");
 }
 
-/// The frames in `stream`, as text, when it is fed in pieces of `size` bytes.
+/// The frames in `stream`, as text, if the reader gets it in pieces of `size` bytes.
 fn cut(stream: &[u8], size: usize, limit: u64) -> Vec<String> {
     let mut reader = FrameReader::new(limit);
-    // A body that is looked for, in either kind, with lengths that short inputs reach.
+    // A body that is posted in both kinds, with lengths that short inputs can reach.
     reader.post(0, ExpectedBody::new(3, 40, 48));
     let mut seen = Vec::new();
     for mut piece in stream.chunks(size.min(stream.len().max(1))) {

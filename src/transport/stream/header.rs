@@ -1,4 +1,4 @@
-//! The header of a frame: how long a message is, and which.
+//! The header of a frame: the kind and length of a message.
 
 use crate::error::{Error, Result};
 use crate::proto::{BodyKind, body_of_tag};
@@ -6,7 +6,7 @@ use crate::proto::{BodyKind, body_of_tag};
 /// Bytes of a frame's header: length and tag (u64 LE each), class, number of the stream (u32 LE), 3
 /// zero bytes.
 pub const HEADER_BYTES: usize = 24;
-/// Longest untagged message from a server; one from a client is no longer than a request.
+/// Longest untagged message from a server. A message from a client is at most as long as a request.
 pub const MAX_METADATA_BYTES: u64 = 256 << 20;
 /// Longest control message.
 pub const MAX_CONTROL_BYTES: u64 = 64 << 10;
@@ -23,11 +23,11 @@ pub enum FrameClass {
     Tagged = 1,
     /// Rule E3.
     Control = 2,
-    /// Nothing: the next frame is in the other place, where there are two.
+    /// No message: the next frame is in the other place, if there are two places.
     Switch = 3,
 }
 
-/// The whole of a SWITCH: [`encode_header`] of no bytes and no stream.
+/// A whole SWITCH: [`encode_header`] of no bytes and no stream.
 pub const SWITCH: [u8; HEADER_BYTES] = {
     let mut header = [0; HEADER_BYTES];
     header[16] = FrameClass::Switch as u8;
@@ -51,14 +51,14 @@ pub enum Head {
     Body {
         /// Sequence number.
         seq: u32,
-        /// Which of the two.
+        /// Packed, or an address list.
         kind: BodyKind,
-        /// Bytes that follow; any number.
+        /// Bytes that follow, without a limit.
         length: u64,
     },
-    /// Another message.
+    /// A message other than a body.
     Bytes {
-        /// What it is.
+        /// Its class.
         class: FrameClass,
         /// The whole tag.
         tag: u64,
@@ -70,7 +70,7 @@ pub enum Head {
 impl Head {
     /// Reads a header, and the number of the frame's stream. `metadata_bytes` is the length of the
     /// longest untagged message, and `switches` says whether frames may come in two places.
-    /// Errors: `Protocol`: it is no header, or announces more than its class may have.
+    /// Errors: `Protocol` if it is not a header, or announces more than its class may have.
     pub fn decode(
         header: &[u8; HEADER_BYTES],
         metadata_bytes: u64,
@@ -87,8 +87,8 @@ impl Head {
         }
         let (class, what, most) = match header[16] {
             0 => (FrameClass::Untagged, "metadata", metadata_bytes),
-            // Rule U4: what is no body's tag is a request's or a free list's, or the state machines
-            // refuse it.
+            // Rule U4: a tag that is not a body's belongs to a request or a free list. If it does
+            // not, the state machines refuse it.
             1 => match body_of_tag(tag) {
                 Some((seq, kind)) => return Ok((number, Self::Body { seq, kind, length })),
                 None => (FrameClass::Tagged, "tagged", MAX_TAGGED_BYTES),
@@ -110,14 +110,15 @@ impl Head {
     }
 }
 
-/// Ensures that the first bytes of a header may begin one: no message has 2^48 bytes. The verdict is
-/// the same however the bytes come.
+/// Checks that the bytes may be the beginning of a header: no message has 2^48 bytes. The result
+/// does not depend on how the bytes are split.
 ///
 /// # Errors
 ///
-/// `Protocol`, or `Disconnected` for the answer of a peer that expects TLS: another program is there.
+/// `Protocol`, or `Disconnected` for the answer of a peer that expects TLS: the peer is another
+/// program.
 pub fn ensure_familiar(begun: &[u8]) -> Result<()> {
-    // An alert has 7 bytes, and its sender may say no more.
+    // An alert has 7 bytes, and its sender may send nothing more.
     if matches!(begun, [0x15, 3, _, _, _, _, 1..=255, ..]) {
         return Err(Error::disconnected(
             "the peer answered with a word of TLS: its address begins with tls://",

@@ -1,4 +1,4 @@
-//! Frames on their way out: gathered writes that never block.
+//! Frames on their way out, written by gathered writes that never block.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -20,22 +20,24 @@ use crate::transport::{COPIED_BYTES, Outgoing, Payload, Traffic, sends_host_memo
 
 /// Most runs of memory in one system call (`UIO_MAXIOV`).
 const MAX_RUNS: usize = 1024;
-/// Bytes after which no more frames are put into one run. The ring takes a run whole or not at all.
+/// Once a run has this many bytes, no more frames are added to it. The ring takes a run whole or
+/// not at all.
 const MAX_RUN_BYTES: usize = 8 * 1024;
-/// Memory that a run begins with: the messages of a small batch fit.
+/// The first memory of a run: it has room for the messages of a small batch.
 const FIRST_RUN_BYTES: usize = 512;
-/// A queue that had more frames gives its memory back when it is empty: there are many connections.
+/// If a queue had more frames than this, it frees its memory when it is empty, because there are
+/// many connections.
 const MOST_KEPT_FRAMES: usize = 8;
 
 /// Frames queued for one socket. Small ones lie one after the other in few runs of memory.
 #[derive(Default)]
 pub struct Outbox {
-    /// Frames whose place is the socket.
+    /// Frames that go to the socket.
     frames: VecDeque<OutFrame>,
-    /// Frames behind those, whose place is not chosen yet.
+    /// Frames after those, for which the socket or another way is not chosen yet.
     fresh: VecDeque<OutFrame>,
     queued: u64,
-    /// Bytes of whole frames whose memory is theirs.
+    /// Bytes of complete frames that lie in the frames' own memory.
     held: u64,
 }
 
@@ -44,12 +46,12 @@ type Runs<'a> = SmallVec<[IoSlice<'a>; 8]>;
 
 /// One frame, or several frames of which only the last may have a payload of its own.
 pub struct OutFrame {
-    /// Small frames, whole, or all before the payload.
+    /// Small frames, complete; or all bytes of one frame before its payload.
     head: Vec<u8>,
     payload: Payload,
-    /// Goes with the first byte.
+    /// A descriptor that is sent with the first byte.
     fd: Option<Arc<OwnedFd>>,
-    /// The run to write next, 0 being the head, and the bytes of it already written.
+    /// The run to write next (0 is the head), and how many of its bytes are written already.
     run: usize,
     written: usize,
 }
@@ -73,22 +75,22 @@ impl OutFrame {
         is_small && self.fd.is_none() && self.head.len().saturating_add(len) <= MAX_RUN_BYTES
     }
 
-    /// Bytes of memory that is the frame's own.
+    /// Bytes of memory that belongs to the frame.
     fn held(&self) -> u64 {
         self.head.len() as u64 + own_bytes(&self.payload)
     }
 
-    /// Whether a descriptor goes with it.
+    /// Whether a descriptor is sent with the frame.
     pub fn brings_descriptor(&self) -> bool {
         self.fd.is_some()
     }
 
-    /// Its bytes, in runs.
+    /// The bytes of the frame, in runs.
     pub fn runs(&self) -> impl Iterator<Item = &[u8]> {
         (0..=self.parts()).map(|index| self.run(index))
     }
 
-    /// The runs after the head.
+    /// The number of runs after the head.
     fn parts(&self) -> usize {
         match &self.payload {
             Payload::Bytes(_) | Payload::Shared(_) => 1,
@@ -104,8 +106,8 @@ impl OutFrame {
             Payload::Bytes(bytes) => bytes,
             Payload::Shared(bytes) => bytes,
             // SAFETY: `Payload::Gather` holds the owner of its runs beside them, so they are alive
-            // while `self` is; a body handed over to be sent is not written to, as Arrow's C data
-            // interface asks of a producer ("immutable") and `Lease` of regions.
+            // while `self` is. Nobody writes to a body that was handed over to be sent, as Arrow's
+            // C data interface asks of a producer ("immutable") and `Lease` of regions.
             Payload::Gather { parts, .. } => unsafe {
                 parts
                     .get(part)
@@ -133,7 +135,8 @@ impl OutFrame {
         true
     }
 
-    /// Counts off up to `len` bytes as written. Returns those left over when the frame is whole.
+    /// Notes up to `len` bytes as written. If that completes the frame, returns the bytes left
+    /// over.
     fn advance(&mut self, mut len: usize) -> Option<usize> {
         while self.run <= self.parts() {
             let left = self.run(self.run).len() - self.written;
@@ -151,8 +154,8 @@ impl OutFrame {
 
 impl Outbox {
     /// Queues a message of the stream `number`.
-    /// Errors: `InvalidArgument` when it is longer than the peer would take, `Unsupported` when it
-    /// lies in a GPU's memory; nothing was queued.
+    /// Errors: `InvalidArgument` if it is longer than the peer would take, `Unsupported` if it lies
+    /// in a GPU's memory; nothing was queued.
     pub fn push(&mut self, number: u32, message: Outgoing) -> Result<()> {
         let (class, tag, payload, fd, prefix) = match message {
             Outgoing::Metadata { prefix, header } => {
@@ -185,7 +188,8 @@ impl Outbox {
                 "a {class:?} message of {length} bytes cannot be sent; the limit is {most}"
             )));
         }
-        // A body is sent from where it lies: its owner is told when it has left, and not before.
+        // A body is sent from where it lies. Its owner is dropped when the body has left, not
+        // before.
         let copied: Option<&[u8]> = match &payload {
             _ if fd.is_some() => None,
             Payload::Bytes(bytes) => Some(bytes),
@@ -206,7 +210,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// What is queued and not yet written. A frame that is half written is held whole.
+    /// The bytes that are queued and not yet written. A frame that is written in part counts whole
+    /// for `held`.
     pub fn traffic(&self) -> Traffic {
         Traffic {
             queued: self.queued,
@@ -215,17 +220,17 @@ impl Outbox {
         }
     }
 
-    /// Whether the socket has taken all that is to go there.
+    /// Whether the socket has taken everything that goes there.
     pub fn is_flushed(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// The first frame whose place is not chosen.
+    /// The first frame whose way is not chosen.
     pub fn fresh(&self) -> Option<&OutFrame> {
         self.fresh.front()
     }
 
-    /// Takes that frame, which has left another way.
+    /// Takes that frame, which was sent in another way.
     pub fn pop_fresh(&mut self) {
         if let Some(frame) = self.fresh.pop_front() {
             self.count_off(frame.runs().map(<[u8]>::len).sum());
@@ -233,7 +238,7 @@ impl Outbox {
         }
     }
 
-    /// All frames go to the socket.
+    /// Gives all frames to the socket.
     pub fn commit(&mut self) {
         if self.frames.is_empty() {
             std::mem::swap(&mut self.frames, &mut self.fresh);
@@ -242,14 +247,14 @@ impl Outbox {
         }
     }
 
-    /// Adds a SWITCH to what goes to the socket.
+    /// Adds a SWITCH to the frames for the socket.
     pub fn push_switch(&mut self) {
         append(&mut self.frames, None, [&SWITCH, &[], &[]]);
         self.queued = self.queued.saturating_add(HEADER_BYTES as u64);
         self.held = self.held.saturating_add(HEADER_BYTES as u64);
     }
 
-    /// Drops everything queued.
+    /// Drops all queued frames.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
@@ -259,9 +264,9 @@ impl Outbox {
         self.queued = self.queued.saturating_sub(len);
     }
 
-    /// Calls `write` with what goes to the socket, and a descriptor that goes with the first byte,
-    /// until all is written or the call says `AGAIN`. It returns how many bytes it took. Returns
-    /// whether all is written.
+    /// Calls `write` with the bytes for the socket, and a descriptor that is sent with the first
+    /// byte, until all is written or `write` returns `AGAIN`. `write` returns how many bytes it
+    /// wrote. Returns whether all is written.
     pub fn flush(
         &mut self,
         mut write: impl FnMut(&[IoSlice<'_>], Option<BorrowedFd<'_>>) -> Result<usize, Errno>,
@@ -285,13 +290,13 @@ impl Outbox {
         Ok(true)
     }
 
-    /// What one system call writes.
+    /// The bytes of the next system call.
     fn next_runs(&self) -> (Runs<'_>, Option<BorrowedFd<'_>>) {
         let mut runs = Runs::new();
         let mut fd: Option<BorrowedFd<'_>> = None;
         for (index, frame) in self.frames.iter().enumerate() {
-            // A descriptor goes with the first byte of a system call, so its frame has one of its
-            // own: the receiver cannot tell which of several it would belong to.
+            // A descriptor is sent with the first byte of a system call, so its frame gets a call
+            // of its own. Otherwise the receiver could not tell which frame it belongs to.
             if frame.fd.is_some() && index > 0 {
                 break;
             }
@@ -308,7 +313,7 @@ impl Outbox {
         self.count_off(sent);
         while let Some(frame) = self.frames.front_mut() {
             if sent > 0 {
-                // It left with the first byte.
+                // The descriptor was sent with the first byte.
                 frame.fd = None;
             }
             match frame.advance(sent) {
@@ -341,19 +346,19 @@ pub fn send(
     rustix::net::sendmsg(socket, runs, &mut control, flags)
 }
 
-/// Bytes of memory that is a payload's own.
+/// Bytes of memory that belongs to a payload.
 fn own_bytes(payload: &Payload) -> u64 {
     let bytes = match payload {
         Payload::Bytes(bytes) => bytes.len(),
-        // Often it is the frame's alone.
+        // Usually only this frame has these bytes.
         Payload::Shared(bytes) => bytes.len(),
         Payload::Gather { .. } => 0,
     };
     bytes as u64
 }
 
-/// Adds a frame, in parts, behind the small ones at the end of `frames`; with a descriptor, behind
-/// all. Returns what holds it.
+/// Adds a frame, given in parts. It goes into the last entry of `frames` if that has room and the
+/// frame has no descriptor; otherwise it becomes a new entry. Returns the entry.
 fn append<'a>(
     frames: &'a mut VecDeque<OutFrame>,
     fd: Option<Arc<OwnedFd>>,

@@ -52,8 +52,8 @@ fn expected(message: &Outgoing) -> (u64, Vec<u8>) {
     }
 }
 
-/// Every message leaves whole and in its order, however little the socket takes at a time, and what
-/// is queued is counted down to nothing.
+/// Every message leaves whole and in its order, however little the socket takes at a time, and at
+/// the end no bytes are counted as queued.
 #[test]
 fn messages_of_all_sizes_leave_in_order() {
     let (here, there) = rustix::net::socketpair(
