@@ -1,4 +1,4 @@
-//! The certificates that TLS goes by.
+//! The certificates that TLS uses.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::transport::tcp::tls::config;
 pub struct TlsFiles {
     /// This side's certificates, its own first, and its private key.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// The authorities whose certificates a peer may have. At a client, the system's by default. At
-    /// a server clients are asked for a certificate where this is given.
+    /// The authorities that may have signed a peer's certificate. At a client, the default is the
+    /// system's. A server asks clients for a certificate only if this is set.
     pub ca: Option<PathBuf>,
-    /// The name that a server's certificate must have. Default: the host of the URI.
+    /// The name that must be in a server's certificate. Default: the host of the URI.
     pub server_name: Option<String>,
 }
 
-/// The files, and what was read from them. All connections of one client share one: it keeps the
-/// sessions that can be resumed.
+/// The files, and what was read from them. All connections of one client share this value, which
+/// keeps the TLS sessions that can be resumed.
 #[derive(Debug, Default)]
 pub struct TlsOptions {
     files: TlsFiles,
-    /// What the files were made into at their first use.
+    /// The configuration made from the files at their first use.
     #[cfg(feature = "tls")]
     server: Mutex<Option<Arc<rustls::ServerConfig>>>,
     #[cfg(feature = "tls")]
@@ -35,7 +35,7 @@ pub struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// Other files. Nothing is read yet.
+    /// The options with other files. Nothing is read yet.
     pub fn with(&self, change: impl FnOnce(&mut TlsFiles)) -> Arc<Self> {
         let mut files = self.files.clone();
         change(&mut files);
@@ -50,12 +50,12 @@ impl TlsOptions {
         &self.files
     }
 
-    /// Reads a server's files again; new connections go by what is in them now. Sessions of before
-    /// cannot be resumed.
+    /// Reads a server's files again; new connections use the new content. TLS sessions from before
+    /// the call cannot be resumed.
     ///
     /// # Errors
     ///
-    /// A file cannot be used: everything stays as it was.
+    /// A file cannot be used: then everything stays as it was.
     pub fn reload(&self) -> Result<()> {
         #[cfg(feature = "tls")]
         if self.files.identity.is_some() {
@@ -68,46 +68,47 @@ impl TlsOptions {
 
 #[cfg(feature = "tls")]
 impl TlsOptions {
-    /// What a listener's handshakes go by now.
+    /// The current configuration for the handshakes of a listener.
     ///
     /// # Errors
     ///
-    /// As the files have them.
+    /// Errors of the files.
     pub(super) fn server(&self) -> Result<Arc<rustls::ServerConfig>> {
         read(&self.server, || config::server(&self.files))
     }
 
-    /// What the handshakes of a server of another protocol, with the same files, go by now.
+    /// The current configuration for handshakes of a server of another protocol, with the same
+    /// files.
     ///
     /// # Errors
     ///
-    /// As the files have them.
+    /// Errors of the files.
     pub fn server_for(&self, alpn: &[u8]) -> Result<rustls::ServerConfig> {
         let mut config = rustls::ServerConfig::clone(&*self.server()?);
         config.alpn_protocols = vec![alpn.to_vec()];
         Ok(config)
     }
 
-    /// Reads a client's files, unless that was done. Without this the first connection does.
+    /// Reads a client's files, unless they were read. Otherwise the first connection reads them.
     ///
     /// # Errors
     ///
-    /// As the files have them.
+    /// Errors of the files.
     pub fn read_client(&self) -> Result<()> {
         self.client().map(drop)
     }
 
-    /// What a client's handshakes go by.
+    /// The configuration for the handshakes of a client.
     ///
     /// # Errors
     ///
-    /// As the files have them.
+    /// Errors of the files.
     pub(super) fn client(&self) -> Result<Arc<rustls::ClientConfig>> {
         read(&self.client, || config::client(&self.files))
     }
 }
 
-/// What was read at the first use.
+/// What was made from the files at their first use.
 #[cfg(feature = "tls")]
 fn read<T>(slot: &Mutex<Option<Arc<T>>>, read: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
     let mut slot = slot.lock();

@@ -1,4 +1,4 @@
-//! What the way to a peer is trusted with, as data of each transport.
+//! How far the way to a peer is trusted, as data of each transport.
 
 use std::net::SocketAddr;
 
@@ -7,66 +7,66 @@ use crate::transport::address::is_loopback;
 /// How far away the peers of a transport may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// In this process, as tests have them.
+    /// In this process; for tests.
     Process,
-    /// On this host, where the system says which user a peer is.
+    /// On this host, where the system tells which user a peer is.
     Host,
-    /// On other machines too. An address says nothing of users.
+    /// On other machines too. An address does not identify a user.
     Network,
 }
 
-/// What a transport's way to its peers is trusted with.
+/// How far a transport's way to its peers is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trust {
     /// Where the peers are.
     pub reach: Reach,
-    /// Nobody on the way can read or change what is sent. Certificates say who the peers are.
+    /// Nobody on the way can read or change the data. Certificates say who the peers are.
     pub is_encrypted: bool,
-    /// A peer may read and write this process's memory: the network has to be trusted.
+    /// A peer may read and write this process's memory, so the network has to be trusted.
     pub opens_memory: bool,
 }
 
 impl Trust {
-    /// Of peers within this process.
+    /// For peers within this process.
     pub const PROCESS: Self = Self {
         reach: Reach::Process,
         ..Self::NETWORK
     };
-    /// Of other processes of this host.
+    /// For other processes of this host.
     pub const HOST: Self = Self {
         reach: Reach::Host,
         ..Self::NETWORK
     };
-    /// Of a network, in the clear.
+    /// For a network without encryption.
     pub const NETWORK: Self = Self {
         reach: Reach::Network,
         is_encrypted: false,
         opens_memory: false,
     };
-    /// Of a network, encrypted.
+    /// For a network with encryption.
     pub const ENCRYPTED: Self = Self {
         is_encrypted: true,
         ..Self::NETWORK
     };
-    /// Of a network whose peers reach this process's memory.
+    /// For a network whose peers reach this process's memory.
     pub const OPEN_MEMORY: Self = Self {
         opens_memory: true,
         ..Self::NETWORK
     };
 
-    /// No fault of a network can change a message unseen.
+    /// Whether no fault of a network can change a message unnoticed.
     pub fn is_intact(self) -> bool {
         self.reach != Reach::Network || self.is_encrypted
     }
 
-    /// Nobody but this machine's administrator can read what goes to a peer at `address`, if it has
-    /// one (rule Q7).
+    /// Whether only this machine's administrator can read what goes to a peer at `address`, if the
+    /// peer has one (rule Q7).
     pub fn is_private(self, address: Option<&SocketAddr>) -> bool {
         self.is_intact() || (!self.opens_memory && address.is_some_and(is_loopback))
     }
 
-    /// Whether a server reached so may lead a client to a server that is reached by `next`.
-    /// `trusted_network`: the program lets servers reach its memory.
+    /// Whether a server that was reached in this way may send a client to a server that is reached
+    /// by `next`. `trusted_network`: the program lets servers reach its memory.
     pub fn may_lead_to(self, next: Self, trusted_network: bool) -> bool {
         if next.reach != Reach::Network {
             return self.reach != Reach::Network;

@@ -1,8 +1,8 @@
 //! A connection over one TCP socket, or over several; encrypted, or plain.
 //!
-//! With several, bodies are spread by their sequence numbers, and everything else uses the first
-//! socket. A body may so arrive before its header, and messages of the next stream before the last
-//! ones of this stream.
+//! With several sockets, bodies are spread by their sequence numbers, and everything else uses the
+//! first socket. So a body may arrive before its header, and messages of the next stream before the
+//! last ones of this stream.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -25,44 +25,45 @@ use crate::transport::{
     Connection, ConnectionReadiness, Identity, Incoming, Outgoing, Profile, Traffic,
 };
 
-/// How long the other sockets may go on after the peer has ended one: data that the peer sent
-/// before it closed them all may still be under way.
+/// How long the other sockets may go on after the peer has ended one of them, because data that the
+/// peer sent before it closed them all may still be on its way.
 const END_TIME: Duration = Duration::from_secs(2);
 
 /// [`Connection`] over TCP.
 pub struct TcpConnection {
     identity: Identity,
-    /// In the order of their numbers. Empty once the only socket is a part of another connection.
+    /// The sockets, in the order of their numbers. Empty once the only socket has become a part of
+    /// another connection.
     sockets: SmallVec<[WatchedSocket; 1]>,
-    /// Of several sockets.
+    /// Present if there are several sockets.
     watch: Option<SocketWatch>,
-    /// Since when nothing has come while some sockets are at their end.
+    /// Since when nothing has come although some sockets have ended.
     ending: Option<Instant>,
     /// The socket to read next.
     next: usize,
     over: Option<Error>,
-    /// At a server, until the first message.
+    /// At a server, until the first message: the groups that the socket may join.
     joins: Option<JoinTarget>,
 }
 
-/// What watches several sockets.
+/// Watches several sockets.
 struct SocketWatch {
-    /// Readable when a socket is, or when one has room that was waited for.
+    /// Readable when a socket is readable, or has the room that was waited for.
     epoll: Arc<OwnedFd>,
-    /// In the epoll: when [`END_TIME`] is over.
+    /// Watched by the epoll instance: goes off when [`END_TIME`] is over.
     end_timer: Timer,
 }
 
 /// The groups that a socket may belong to.
 pub struct JoinTarget {
-    /// Where sockets of one stream find each other.
+    /// The groups in which sockets of one connection find each other.
     pub groups: Weak<Groups>,
-    /// Where the socket came from.
+    /// The address that the socket came from.
     pub from: IpAddr,
 }
 
 impl SocketWatch {
-    /// The epoll and the timer.
+    /// The epoll instance and the timer.
     const DESCRIPTORS: usize = 2;
 
     fn new(sockets: &[WatchedSocket]) -> Result<Self, Errno> {
@@ -81,7 +82,7 @@ impl SocketWatch {
 }
 
 impl TcpConnection {
-    /// Takes over one socket; `joins` at a server alone.
+    /// Takes over one socket. `joins` is given only at a server.
     pub fn new(socket: WatchedSocket, joins: Option<JoinTarget>) -> Self {
         let mut connection = Self::over(smallvec![socket], None);
         connection.joins = joins;
@@ -92,7 +93,7 @@ impl TcpConnection {
     ///
     /// # Errors
     ///
-    /// An error of the system, with the sockets: no descriptors are left.
+    /// An error of the system, together with the sockets: no descriptors are left.
     pub fn joined(sockets: Vec<WatchedSocket>) -> Result<Self, (Error, Vec<WatchedSocket>)> {
         match SocketWatch::new(&sockets) {
             Ok(watch) => Ok(Self::over(sockets.into(), Some(watch))),
@@ -117,9 +118,10 @@ impl TcpConnection {
         let identity = Identity {
             origin: first.origin.clone(),
             peer,
-            // Rule A8: it is never the same user. A port says nothing of the user behind it, not
-            // even on the loopback interface: every user of the machine may listen at any free
-            // port and connect to any, and the kernel's list of its sockets may be outdated.
+            // Rule A8: the peer never counts as the same user. A port does not identify the user
+            // behind it, not even on the loopback interface: every user of the machine may listen
+            // at any free port and connect to any, and the kernel's list of its sockets may be
+            // outdated.
             same_user: false,
             readiness: ConnectionReadiness {
                 fd,
@@ -146,7 +148,8 @@ impl TcpConnection {
         }
     }
 
-    /// The socket goes to its group, unless the message is another one.
+    /// If the message asks to join a group, gives the socket to the group. Otherwise returns the
+    /// message.
     fn take_join(&mut self, (number, message): (u32, Incoming)) -> Result<Option<(u32, Incoming)>> {
         let Some(joins) = self.joins.take() else {
             return Ok(Some((number, message)));
@@ -171,7 +174,8 @@ impl TcpConnection {
 
     /// The index of the socket that carries the body of a message of the stream `number`.
     fn socket_of(&self, number: u32, seq: u32) -> usize {
-        // Neighbours in a stream go to different sockets, and so do those of neighbouring streams.
+        // Neighbouring bodies of a stream go to different sockets, and so do those of neighbouring
+        // streams.
         usize::try_from(number.wrapping_add(seq)).unwrap_or(0) % self.sockets.len().max(1)
     }
 
@@ -184,14 +188,14 @@ impl TcpConnection {
         self.over.clone().map_or(Ok(()), Err)
     }
 
-    /// Has the epoll watch a socket for what can be done with it now.
+    /// Makes the epoll instance watch a socket for what can be done with it now.
     fn watch(&mut self, index: usize) {
         let (Some(watch), Some(socket)) = (&self.watch, self.sockets.get_mut(index)) else {
             return;
         };
         let channel = &socket.channel;
         let mut wanted = EventFlags::empty();
-        // A body that waits to be posted would be reported on and on.
+        // While a body waits to be posted, epoll would report the socket again and again.
         wanted.set(EventFlags::IN, channel.waiting().is_none());
         wanted.set(EventFlags::OUT, channel.is_full);
         if channel.has_ended {
@@ -235,7 +239,7 @@ impl TcpConnection {
             match received {
                 Ok(Some((number, message))) => {
                     self.check(index, number, &message)?;
-                    // The others have their turn, so that none falls behind.
+                    // The next read begins with another socket, so that none falls behind.
                     self.next = (index + 1) % count;
                     self.set_ending(None)?;
                     return self.take_join((number, message));
@@ -246,8 +250,8 @@ impl TcpConnection {
             }
         }
         let Some(error) = end else { return Ok(None) };
-        // The end of one socket ends the connection, once the others have ended or their time is
-        // over.
+        // The end of one socket ends the connection, once the others have ended too or their time
+        // is over.
         let all = self.sockets.iter().all(|socket| socket.channel.has_ended);
         match self.ending {
             _ if all => Err(error),
@@ -289,14 +293,14 @@ impl Connection for TcpConnection {
         let mut all = true;
         for index in 0..self.sockets.len() {
             let channel = &mut self.sockets[index].channel;
-            // What the others have to say is read first.
+            // Messages on the other sockets are read first.
             if !channel.has_ended {
                 let flushed = channel.flush();
                 self.watch(index);
                 match flushed {
                     Ok(flushed) => all &= flushed,
                     Err(error) => {
-                        // What has come over any of them is read first.
+                        // Everything that has come over any socket is read first.
                         let channels = self.sockets.iter_mut().map(|socket| &mut socket.channel);
                         channels.for_each(Channel::look_again);
                         return Err(error);
@@ -316,11 +320,11 @@ impl Connection for TcpConnection {
         })
     }
 
-    /// If a socket is closed while bytes are unread or still to come, the system drops sent data
-    /// that the peer's system has not acknowledged.
+    /// If a socket is closed while it has unread bytes or bytes still come, the system drops sent
+    /// data that the peer's system has not acknowledged.
     fn finish(&mut self) -> bool {
-        // No socket of several is ended before all data has arrived: the peer takes the end of one
-        // for the end of all.
+        // With several sockets, none is ended before all data has arrived, because the peer takes
+        // the end of one socket for the end of all.
         if self.sockets.len() > 1
             && (self.traffic().queued > 0 || !self.sockets.iter().all(WatchedSocket::has_arrived))
         {
@@ -366,7 +370,7 @@ impl Connection for TcpConnection {
         })
     }
 
-    /// A body that waits on another socket than the first does not hold up its header.
+    /// A body that waits on another socket than the first one does not delay its own header.
     fn waiting(&self) -> Option<u32> {
         self.sockets.first()?.channel.waiting()
     }

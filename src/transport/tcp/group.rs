@@ -1,7 +1,7 @@
 //! How the sockets of one connection find each other at a listener.
 //!
-//! The first message on each socket says which group it is of. A socket waits here until the others
-//! have come; the waiting sockets are bounded in number and in time.
+//! The first message on each socket says which group it belongs to. A socket waits here until the
+//! others of its group have come; the waiting sockets are bounded in number and in time.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -16,8 +16,9 @@ use crate::transport::features::{Join, MAX_SOCKETS};
 use crate::transport::tcp::watched::WatchedSocket;
 use crate::transport::wait::Timer;
 
-/// Most sockets that wait at one listener for others of their groups, and as many for the end of
-/// their handshakes: a part of the files that the process may open, and room for the largest group.
+/// Most sockets that wait at one listener for others of their groups; also the most that wait for
+/// the end of their handshakes. It is a part of the files that the process may open, and at least
+/// the size of the largest group.
 pub fn most_waiting() -> usize {
     const LEAST: usize = MAX_SOCKETS as usize;
     let files = getrlimit(Resource::Nofile).current;
@@ -33,20 +34,20 @@ const MOST_WAITING: usize = 256;
 /// The groups of one listener.
 pub struct Groups {
     state: Mutex<GroupQueue>,
-    /// How long a group may take to come together.
+    /// How long a group may wait for its last socket.
     time: Duration,
-    /// Readable when a group is whole, or has waited for too long.
+    /// Readable when a group is complete, or has waited too long.
     pub timer: Timer,
 }
 
 struct GroupQueue {
     /// Most sockets that wait for others of their groups.
     most: usize,
-    /// Oldest first.
+    /// Groups that wait for sockets, oldest first.
     waiting: VecDeque<SocketGroup>,
-    /// The sockets of each, in the order of their numbers.
+    /// The sockets of each complete group, in the order of their numbers.
     whole: VecDeque<Vec<WatchedSocket>>,
-    /// About groups that were closed, which a peer can have any number of.
+    /// Limits the log lines about closed groups, of which a peer can cause any number.
     said: Lines,
 }
 
@@ -54,7 +55,7 @@ struct SocketGroup {
     id: u128,
     from: IpAddr,
     since: Instant,
-    /// By their numbers.
+    /// The sockets by their numbers.
     places: Vec<Option<WatchedSocket>>,
 }
 
@@ -65,7 +66,7 @@ impl SocketGroup {
 }
 
 impl Groups {
-    /// No groups yet. Each may take `time` to come together.
+    /// No groups yet. Each may wait `time` for its last socket.
     pub fn new(time: Duration) -> Result<Self> {
         let timer = Timer::new().map_err(|errno| Error::os("cannot set a listener up", errno))?;
         Ok(Self {
@@ -81,7 +82,7 @@ impl Groups {
     }
 
     /// Takes a socket that came from `from` into its group.
-    /// Errors: `Protocol` when the group has such a socket, is of another size, or of another
+    /// Errors: `Protocol` if the group has such a socket, is of another size, or of another
     /// machine's or certificate's: this socket is closed then, and the group stays as it was.
     pub fn add(&self, join: Join, from: IpAddr, socket: WatchedSocket) -> Result<()> {
         let mut state = self.state.lock();
@@ -115,7 +116,8 @@ impl Groups {
         Ok(())
     }
 
-    /// The sockets of the next connection, once all have come. Closes those that have waited for too long.
+    /// The sockets of the next connection, once all have come. Closes groups that have waited too
+    /// long.
     pub fn next(&self) -> Option<Vec<WatchedSocket>> {
         let mut state = self.state.lock();
         let next = state.whole.pop_front();
@@ -128,7 +130,8 @@ impl Groups {
         next
     }
 
-    /// For a group that is whole, or else for when the oldest has waited for too long.
+    /// Sets the timer: to go off now if a group is complete, else when the oldest one has waited
+    /// too long.
     fn set_timer(&self, state: &GroupQueue) {
         let oldest = state.waiting.front();
         let left = oldest.map(|group| self.time.saturating_sub(group.since.elapsed()));
@@ -143,7 +146,7 @@ impl Groups {
 }
 
 impl GroupQueue {
-    /// A new group; returns where it is.
+    /// Begins a new group; returns its index.
     fn begin(&mut self, join: Join, from: IpAddr) -> usize {
         self.waiting.push_back(SocketGroup {
             id: join.group,
@@ -154,7 +157,7 @@ impl GroupQueue {
         self.waiting.len() - 1
     }
 
-    /// Closes the oldest groups while too many sockets wait: an honest group is whole soon.
+    /// Closes the oldest groups while too many sockets wait: an honest group is soon complete.
     fn make_room(&mut self) {
         while self.waiting.iter().map(SocketGroup::sockets).sum::<usize>() > self.most {
             self.close_oldest("too many wait for others of their connections");
@@ -224,7 +227,7 @@ mod tests {
         assert!(groups.next().is_none());
     }
 
-    /// A peer that knows a group's number, or draws the same, changes nothing in it.
+    /// A peer that knows a group's number, or draws the same one, cannot change the group.
     #[test]
     fn strangers_do_not_fit_into_a_group() {
         let (groups, listener) = (Groups::new(GROUP_TIME).unwrap(), listener());
@@ -278,7 +281,7 @@ mod tests {
         assert_eq!(logged, MOST_LINES as usize);
     }
 
-    /// And in time: a group that does not come together is closed.
+    /// The same in time: a group that does not become complete is closed.
     #[test]
     fn a_group_that_is_late_is_closed() {
         let (groups, listener) = (Groups::new(GROUP_TIME).unwrap(), listener());

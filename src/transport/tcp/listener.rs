@@ -28,10 +28,11 @@ use crate::transport::{Connection, LinkOptions, Listener, MemoryBudget, Trust, W
 pub struct TcpListener {
     socket: OwnedFd,
     groups: Arc<Groups>,
-    /// With those that connect, at a listener of tls.
+    /// At a listener of tls: the sockets whose handshake is under way.
     #[cfg(feature = "tls")]
     handshakes: Option<Handshakes>,
-    /// Readable when the socket is, or the groups or the handshakes have something to do.
+    /// Readable when the socket is readable, or when the groups or the handshakes have something to
+    /// do.
     epoll: Arc<OwnedFd>,
     /// The URI without its query.
     address: String,
@@ -44,10 +45,10 @@ pub struct TcpListener {
 }
 
 impl TcpListener {
-    /// Starts to listen at the first of the host's addresses that can be listened at.
-    /// Errors: `Permission` when other machines could connect, nothing is encrypted, and the
-    /// options do not allow it; `AddressInUse`; `Unreachable` when the address is not one of this
-    /// machine's; `Io`; of tls, as its files have them.
+    /// Starts to listen at the first of the host's addresses that allows it.
+    /// Errors: `Permission` if other machines could connect, nothing is encrypted, and the options
+    /// do not allow it; `AddressInUse`; `Unreachable` if the address is not one of this machine's;
+    /// `Io`; for tls, errors of its files.
     pub fn new(address: &Address, trust: Trust, options: &LinkOptions) -> Result<Self> {
         let candidates = address.resolve_now(options.connect.time())?;
         let mut bound = Err(address.nobody());
@@ -62,8 +63,9 @@ impl TcpListener {
         Self::listening(socket, &address.with_port(port), trust, options)
     }
 
-    /// Goes on with a socket that listens.
-    /// Errors: `InvalidArgument` when it is none; `Permission`, `Io` and of tls as [`Self::new`].
+    /// Takes over a socket that listens already.
+    /// Errors: `InvalidArgument` if it does not listen; `Permission`, `Io` and for tls as
+    /// [`Self::new`].
     pub fn by(socket: OwnedFd, transport: Tcp, options: &LinkOptions) -> Result<Self> {
         let families = [AddressFamily::INET, AddressFamily::INET6];
         let socket = given(socket, &families, transport.scheme)?;
@@ -114,7 +116,7 @@ impl TcpListener {
         })
     }
 
-    /// The next peer that waits. With TLS a peer counts when it is known who it is.
+    /// The next peer that waits. With TLS, a peer is returned only after its handshake.
     fn next_peer(&mut self) -> Result<Option<Connected>> {
         #[cfg(feature = "tls")]
         if let Some(handshakes) = &mut self.handshakes
@@ -172,7 +174,7 @@ impl Listener for TcpListener {
         match TcpConnection::joined(sockets) {
             Ok(joined) => Ok(Some(Box::new(joined))),
             Err((error, sockets)) => {
-                // The first socket brings the request.
+                // The request comes on the first socket.
                 self.refused = sockets.into_iter().next().map(|socket| {
                     let first: Box<dyn Connection> = Box::new(TcpConnection::new(socket, None));
                     (first, error.clone())
@@ -183,7 +185,7 @@ impl Listener for TcpListener {
     }
 }
 
-/// Refuses an address that other machines reach, where nothing is encrypted.
+/// Refuses an address that other machines can reach, if nothing is encrypted.
 fn ensure_allowed(
     address: &Address,
     candidate: &SocketAddr,

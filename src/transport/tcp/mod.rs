@@ -1,7 +1,7 @@
-//! TCP between machines: the frames of shm, bodies always as bytes; with TLS below them, or not.
+//! TCP between machines: frames as over shm, and bodies always as bytes; with or without TLS below.
 //!
-//! `tcp:` has neither encryption nor authentication: a listener that other machines can reach must
-//! be asked for. `docs/wire.md` has the bytes. Nothing here waits.
+//! `tcp:` has neither encryption nor authentication, so a listener that other machines can reach
+//! must be allowed by an option. `docs/wire.md` has the bytes. Nothing here waits.
 
 mod connection;
 mod group;
@@ -104,7 +104,7 @@ async fn connect(
     }
 }
 
-/// Opens `count` sockets, within `options.connect.timeout` in all.
+/// Opens `count` sockets within `options.connect.timeout` in total.
 async fn connect_sockets(
     address: &Address,
     trust: Trust,
@@ -127,7 +127,7 @@ async fn connect_sockets(
         };
         let unexpected = options.receiving.unexpected_bytes;
         sockets.push(WatchedSocket::new(connected, unexpected, patience));
-        // The others go to the same machine.
+        // The other sockets go to the same address.
         candidates = vec![peer];
     }
     Ok(sockets)

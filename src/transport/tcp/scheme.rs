@@ -10,7 +10,7 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// In the clear.
+    /// Without encryption.
     pub const PLAIN: Self = Self {
         scheme: "tcp",
         trust: Trust::NETWORK,

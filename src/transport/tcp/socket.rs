@@ -1,4 +1,4 @@
-//! Sockets: how they are made, connected and kept from waiting for ever.
+//! Sockets: making them, connecting them, and keeping them from waiting for ever.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -16,14 +16,16 @@ use crate::transport::connection::ConnectionEnd;
 use crate::transport::listening::new_socket;
 use crate::transport::patience::{Patience, keep_alive};
 
-/// Sets a connected socket up: messages leave at once, and a peer whose machine is gone is noticed.
+/// Sets options of a connected socket: messages leave at once, and it is noticed if the peer's
+/// machine is gone.
 pub fn set_up(socket: &OwnedFd, end: ConnectionEnd, patience: Patience) -> Result<()> {
     let set = || {
         sockopt::set_tcp_nodelay(socket, true)?;
         keep_alive(socket, patience)?;
         if end == ConnectionEnd::Client {
-            // Keep-alive waits while something sent is not acknowledged. At a server this option
-            // would cut a slow consumer, too; there `has_fallen_silent` looks.
+            // Keep-alive does not probe while sent data is not acknowledged; this option ends the
+            // connection then. At a server it would also cut a slow consumer, so there
+            // `has_fallen_silent` checks instead.
             let limit = u32::try_from(patience.duration().as_millis()).unwrap_or(u32::MAX);
             sockopt::set_tcp_user_timeout(socket, limit)?;
         }
@@ -36,8 +38,8 @@ pub fn set_up(socket: &OwnedFd, end: ConnectionEnd, patience: Patience) -> Resul
 /// choose it.
 const UNPACED: &str = "reno";
 
-/// Sends to a peer on this machine as fast as it reads: a congestion control that paces, as BBR,
-/// slows a connection that no network limits. For other peers the system's choice stays.
+/// Sends to a peer on this machine as fast as it reads. A congestion control that paces, such as
+/// BBR, would slow a connection that no network limits. For other peers the system's choice stays.
 pub fn spare_pacing(socket: &OwnedFd, peer: &SocketAddr) {
     let own = rustix::net::getsockname(socket).and_then(SocketAddr::try_from);
     let is_here = is_loopback(peer) || own.is_ok_and(|own| own.ip() == peer.ip());
@@ -46,11 +48,11 @@ pub fn spare_pacing(socket: &OwnedFd, peer: &SocketAddr) {
     }
 }
 
-/// Whether the peer's system has acknowledged all that was sent, an end included.
+/// Whether the peer's system has acknowledged everything that was sent, including an end.
 pub fn has_arrived(socket: impl AsFd) -> bool {
     let mut unacknowledged: libc::c_int = 0;
     let socket = socket.as_fd().as_raw_fd();
-    // SAFETY: the call writes an integer to where it is told, and `unacknowledged` is one.
+    // SAFETY: the call writes one integer to the given address, and `unacknowledged` is one.
     let result = unsafe { libc::ioctl(socket, libc::TIOCOUTQ, &raw mut unacknowledged) };
     // If the system cannot be asked, there is nothing to wait for.
     result != 0 || unacknowledged == 0
@@ -71,7 +73,7 @@ pub async fn connect(
             Ok(socket) => return Ok((socket, *candidate)),
             Err(errno) => {
                 let error = connect_error(address, candidate, errno, timeout);
-                // A refusal says more than an address that does not answer.
+                // A refusal explains more than an address that does not answer.
                 if failure
                     .as_ref()
                     .is_none_or(|known| known.os_error() != Some(libc::ECONNREFUSED))
@@ -84,7 +86,7 @@ pub async fn connect(
     Err(failure.unwrap_or_else(|| address.nobody()))
 }
 
-/// Errors: `Cancelled`. The outcome is the socket, or why there is none.
+/// Errors: `Cancelled`. The result is the socket, or the reason why there is none.
 async fn connect_one(
     candidate: &SocketAddr,
     timeout: Duration,
@@ -102,14 +104,14 @@ async fn connect_one(
     Ok(ensure_connected(&socket).map(|()| socket))
 }
 
-/// A socket that is on its way to `candidate`.
+/// A socket that begins to connect to `candidate`.
 fn begin(candidate: &SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = new_socket(candidate).map_err(|error| {
         let errno = error.os_error().map(Errno::from_raw_os_error);
         errno.unwrap_or(Errno::AFNOSUPPORT)
     })?;
     match rustix::net::connect(&socket, candidate) {
-        // It goes on by itself, also after a signal.
+        // The connect goes on by itself, even after a signal.
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
         Err(errno) => Err(errno),
     }
@@ -119,7 +121,8 @@ fn ensure_connected(socket: &OwnedFd) -> Result<(), Errno> {
     sockopt::socket_error(socket)??;
     let own = rustix::net::getsockname(socket)?;
     if rustix::net::getpeername(socket)? == Some(own) {
-        // The system may give a client the very port at which nobody listens: it talks to itself.
+        // The system may give a client the very port at which nobody listens: then it is connected
+        // to itself.
         return Err(Errno::CONNREFUSED);
     }
     Ok(())
@@ -157,7 +160,7 @@ fn connect_error(
 mod tests {
     use super::*;
 
-    /// `spare_pacing`: what paces is put aside for a peer on this machine, and for no other.
+    /// `spare_pacing`: a pacing congestion control is replaced for a peer on this machine only.
     #[test]
     fn only_peers_of_this_machine_are_sent_to_unpaced() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

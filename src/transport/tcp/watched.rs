@@ -1,4 +1,4 @@
-//! One socket of a connection, with its peer and the time that the peer may be silent.
+//! One socket of a connection, with its peer and the time for which the peer may be silent.
 
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ pub struct Connected {
 }
 
 impl Connected {
-    /// Without encryption.
+    /// A socket without encryption.
     pub fn plainly(socket: Arc<OwnedFd>, peer: SocketAddr) -> Self {
         Self {
             socket,
@@ -37,7 +37,7 @@ impl Connected {
         }
     }
 
-    /// With what a handshake has come to.
+    /// A socket with the result of its handshake.
     #[cfg(feature = "tls")]
     pub fn securely(
         socket: Arc<OwnedFd>,
@@ -54,7 +54,7 @@ impl Connected {
     }
 }
 
-/// Bytes as they are: nothing comes beside them.
+/// Sends and receives the bytes unchanged; nothing comes beside them.
 struct PlainWire;
 
 impl Wire for PlainWire {
@@ -67,13 +67,14 @@ impl Wire for PlainWire {
     }
 }
 
-/// A connected socket with the time that its peer may be silent.
+/// A connected socket, and the time for which its peer may be silent.
 pub struct WatchedSocket {
     pub channel: Channel<dyn Wire>,
     pub origin: PeerOrigin,
     pub trust: Trust,
     pub patience: Patience,
-    /// What the epoll of several sockets watches this one for; empty if it is not in there.
+    /// The events for which the epoll instance of several sockets watches this one; empty if it
+    /// does not.
     pub watched: EventFlags,
 }
 
@@ -105,7 +106,7 @@ impl WatchedSocket {
         }
     }
 
-    /// Whether the peer's system has acknowledged all that was written.
+    /// Whether the peer's system has acknowledged everything that was written.
     pub fn has_arrived(&self) -> bool {
         has_arrived(&self.channel.socket)
     }

@@ -18,7 +18,7 @@ use crate::transport::ucx::gather::NUMBER_BYTES;
 use crate::transport::ucx::operations::{Operations, Work};
 use crate::transport::ucx::worker::Worker;
 
-/// Refuses a message that is longer than any may be.
+/// Refuses a message that is longer than its class allows.
 fn ensure_within_limit(class: MessageClass, length: usize, shared: &CallbackInbox) -> Result<()> {
     let most = class.limit(shared.takes_stream());
     if length as u64 <= most {
@@ -29,14 +29,13 @@ fn ensure_within_limit(class: MessageClass, length: usize, shared: &CallbackInbo
     )))
 }
 
-/// Takes the active messages that the peer may send on a worker from now on. Others are UCX's to
-/// refuse.
+/// Makes a worker take the active messages that the peer may send. UCX refuses all others.
 ///
 /// `shared` must live until the worker is destroyed.
 ///
 /// # Errors
 ///
-/// `OutOfMemory` and the like, of UCX.
+/// `OutOfMemory` and other errors of UCX.
 pub(super) fn listen(worker: &Worker, shared: &Arc<CallbackInbox>) -> Result<()> {
     for class in [MessageClass::Metadata, MessageClass::Control] {
         let params = ucp_am_handler_param_t {
@@ -66,7 +65,7 @@ pub(super) fn listen(worker: &Worker, shared: &Arc<CallbackInbox>) -> Result<()>
 ///
 /// # Errors
 ///
-/// `Protocol` when it is longer than any may be, `OutOfMemory`; it is let go then.
+/// `Protocol` if it is longer than its class allows, `OutOfMemory`; the message is then released.
 pub(super) fn fetch(
     worker: &Worker,
     shared: &CallbackInbox,
@@ -113,7 +112,7 @@ pub(super) fn fetch(
     Ok(())
 }
 
-/// Takes one message: its bytes where they have come, a note to fetch them where they have not.
+/// Takes one message: its bytes if they have come, otherwise a note to fetch them.
 ///
 /// # Safety
 ///

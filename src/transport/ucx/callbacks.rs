@@ -1,9 +1,9 @@
 //! What UCX's callbacks report.
 //!
-//! Callbacks run inside `ucp_worker_progress`, or another call on the worker, on the thread that
-//! makes it. They put what they are told into [`CallbackInbox`] and do nothing else: the connection
-//! looks at it after the call, when no part of UCX is on the stack. The lock is never held during a
-//! call to UCX.
+//! Callbacks run inside `ucp_worker_progress` or another call on the worker, on the thread that
+//! makes the call. They only put what UCX reports into [`CallbackInbox`]. The connection looks at
+//! the inbox after the call, when no function of UCX is on the stack. The lock is never held during
+//! a call to UCX.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ use crate::transport::Incoming;
 use crate::transport::connection::ConnectionEnd;
 use crate::transport::stream::{MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES};
 
-/// What an active message is.
+/// The class of an active message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageClass {
     /// Prefix and header.
@@ -44,8 +44,8 @@ impl MessageClass {
         }
     }
 
-    /// Length of the longest message. Without a `stream` of the sender, nothing is longer than a
-    /// request.
+    /// Length of the longest message. Unless the sender sends a `stream`, no message is longer than
+    /// a request.
     pub(super) const fn limit(self, stream: bool) -> u64 {
         match self {
             Self::Metadata if stream => MAX_METADATA_BYTES,
@@ -57,14 +57,14 @@ impl MessageClass {
 
 /// What the callbacks of one worker share with their connection.
 pub(super) struct CallbackInbox {
-    /// Whose messages come.
+    /// The end that sends the messages.
     pub peer: ConnectionEnd,
-    /// A stream of the peer's may come.
+    /// A stream of the peer may come.
     takes_stream: AtomicBool,
     reports: Mutex<Reports>,
 }
 
-/// What was reported and not yet looked at.
+/// Reports that the connection has not looked at yet.
 #[derive(Default)]
 pub(super) struct Reports {
     /// Active messages that came whole, with the numbers of their streams.
@@ -73,7 +73,7 @@ pub(super) struct Reports {
     pub announced: Vec<Announced>,
     /// The endpoint has failed.
     pub failed: Option<ucs_status_t>,
-    /// The peer sent what no peer may, or a callback panicked.
+    /// The peer sent something that is not allowed, or a callback panicked.
     pub refused: Option<Error>,
 }
 
@@ -94,7 +94,7 @@ pub(super) struct Announced {
 unsafe impl Send for Announced {}
 
 impl CallbackInbox {
-    /// For the connection to `peer`.
+    /// The inbox of the connection to `peer`.
     pub(super) fn new(peer: ConnectionEnd) -> Self {
         Self {
             peer,
@@ -103,23 +103,23 @@ impl CallbackInbox {
         }
     }
 
-    /// A stream of a client's comes from now on, or no longer.
+    /// From now on a client sends a stream, or no longer.
     pub(super) fn take_stream(&self, comes: bool) {
         let takes = comes || self.peer == ConnectionEnd::Server;
         self.takes_stream.store(takes, Ordering::Relaxed);
     }
 
-    /// Whether a stream of the peer's may come.
+    /// Whether the peer may send a stream.
     pub(super) fn takes_stream(&self) -> bool {
         self.takes_stream.load(Ordering::Relaxed)
     }
 
-    /// Looks at what was reported. `look` must not call UCX.
+    /// Looks at the reports. `look` must not call UCX.
     pub(super) fn with<R>(&self, look: impl FnOnce(&mut Reports) -> R) -> R {
         look(&mut self.reports.lock())
     }
 
-    /// Runs a callback's part in Rust: a panic must not unwind into UCX.
+    /// Runs the Rust part of a callback. A panic must not unwind into UCX.
     pub(super) fn guarded(&self, step: impl FnOnce(&mut Reports)) {
         let step = AssertUnwindSafe(|| self.with(step));
         if catch_unwind(step).is_err() {

@@ -1,9 +1,9 @@
-//! One connection on its way out: what was sent leaves, its endpoint is closed, and UCX lets go of
-//! the memory.
+//! The end of one connection: sent messages leave, the endpoint is closed, and UCX lets go of the
+//! memory.
 //!
-//! Nothing here waits: a thread of [`outlive`](crate::device::outlive) turns it until it is over. A
-//! peer that is there may take as long as it likes to fetch what it was told of, or to answer;
-//! until then its memory stays.
+//! Nothing here waits: a thread of [`outlive`](crate::device::outlive) calls it until the end. A
+//! peer that still exists may take as long as it likes to fetch the messages announced to it, or to
+//! answer; until then the memory of these messages stays.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,49 +17,51 @@ use crate::transport::ucx::key::RemoteKey;
 use crate::transport::ucx::link::UcxLink;
 use crate::transport::ucx::operations::UcxRequest;
 
-/// How long the end of a connection waits until everything has left; and, where UCX has said that
-/// the peer is gone, for operations to end. After that the worker is destroyed with them.
+/// How long the end of a connection waits until everything has left. If UCX has reported that the
+/// peer is gone, also how long it waits for operations to end. After that the worker is destroyed
+/// with these operations.
 const FLUSH_WAIT: Duration = Duration::from_millis(50);
-/// How long the end waits for the peer's answers to reads, since UCX ends the process of a peer
-/// that is answering a read when the connection goes. Others wait as long for UCX to let go of the
-/// connection, which goes on after that.
+/// How long the end waits for the peer's answers to reads, because UCX ends the process of a peer
+/// that answers a read after the connection is gone. Also how long other threads wait for UCX to
+/// let go of the connection; the end goes on after that.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
 /// What a connection leaves behind.
 pub(super) struct Remains {
     pub link: UcxLink,
-    /// A flush under way.
+    /// A flush that has not ended.
     pub flush: Option<UcxRequest>,
     pub pulls: Option<Pulls<RemoteKey>>,
-    /// The GPU whose memory UCX has been given here.
+    /// The GPU whose memory UCX was given on this connection.
     pub gpu: Option<Arc<Device>>,
     pub peer: String,
     /// The peer may read memory of this process by itself: messages that were announced to it, or
-    /// what it was lent.
+    /// memory that it was lent.
     pub is_fetched_from: bool,
-    /// What it was lent, and what keeps that alive.
+    /// Memory that the peer was lent, and what keeps it alive.
     pub lent: Option<Box<dyn Send>>,
 }
 
-/// See the module.
+/// The end of one connection: see the module.
 pub(super) struct Closing {
-    /// `None` once it is over.
+    /// `None` after the end.
     remains: Option<Remains>,
     step: ClosingStep,
-    /// Flushes that have not ended: an earlier one, and that of the first step if its time is over.
+    /// Flushes that have not ended: an earlier one, and the one of the first step if its time is
+    /// over.
     flushes: Vec<UcxRequest>,
-    /// When others stop waiting for it.
+    /// When other threads stop waiting for the end.
     prompt_until: Instant,
     is_late: bool,
 }
 
-/// What is waited for.
+/// The current step, and what it waits for.
 enum ClosingStep {
-    /// What was sent has left, or the time for that is over.
+    /// Waits until sent messages have left, or the time for that is over.
     Flush { pending: UcxRequest, until: Instant },
-    /// The peer has fetched what it was told of, or is gone.
+    /// Waits until the peer has fetched what was announced to it, or is gone.
     Fetch { gone_until: Option<Instant> },
-    /// UCX is done with the endpoint, and with what was under way on it.
+    /// Waits until UCX is done with the endpoint and with the operations on it.
     Close {
         pending: UcxRequest,
         gone_until: Option<Instant>,
@@ -67,7 +69,8 @@ enum ClosingStep {
 }
 
 impl Closing {
-    /// Begins. The peer `is_there` as far as is known: what was sent before the end is to arrive.
+    /// Begins. `is_there`: the peer still exists as far as is known, so messages sent before the
+    /// end must arrive.
     pub(super) fn begin(mut remains: Remains, is_there: bool) -> Self {
         let reads = remains.pulls.as_ref().is_some_and(Pulls::is_reading);
         let now = Instant::now();
@@ -116,7 +119,7 @@ impl Closing {
                 }
             }
             ClosingStep::Fetch { gone_until } => {
-                // Rule F4: closed by force, UCX would let go of memory that the peer may still
+                // Rule F4: a close by force would make UCX let go of memory that the peer may still
                 // fetch.
                 let may_wait = *is_fetched_from && !idle;
                 if may_wait && !is_gone {
@@ -127,14 +130,14 @@ impl Closing {
                     .then(|| endpoint.begin_close(worker, true))
                     .flatten();
                 let pending = match forced {
-                    // The endpoint still connects. UCX may have freed it, and would go on with a
-                    // flush that uses it (seen with 1.22): the worker, which ends the flush, is
-                    // destroyed before it is turned again.
+                    // The endpoint is still connecting. UCX may have freed it, and progress would
+                    // continue a flush that uses it. So the worker is destroyed, which ends the
+                    // flush, before it makes progress again.
                     Some(_) if worker.is_flushing() => return Stepped::Over,
                     Some(pending) => pending,
-                    // The endpoint has no error mode. UCX then forgets the endpoint and not what is
-                    // under way on it: an answer to that would be looked up at the endpoint that is
-                    // gone, and end the process (seen with 1.13).
+                    // The endpoint has no error mode. Then UCX forgets the endpoint but not the
+                    // operations on it. An answer to one of them would be looked up at the freed
+                    // endpoint, and end the process.
                     None if !idle && !gone_since(gone_until) => return Stepped::Waits,
                     None => match endpoint.begin_close(worker, false) {
                         Some(pending) => pending,
@@ -151,8 +154,8 @@ impl Closing {
                 gone_until,
             } => {
                 let closed = pending.check().is_some();
-                // UCX ends the flush of an endpoint that is closed, soon or late. A worker that is
-                // destroyed before that frees memory twice (seen with 1.22).
+                // UCX ends the flush of a closed endpoint, sooner or later. If the worker were
+                // destroyed before that, memory would be freed twice.
                 self.flushes.retain_mut(|flush| flush.check().is_none());
                 let is_flushed = self.flushes.is_empty() || self.is_late;
                 let done = closed && is_flushed && (idle || gone_since(gone_until));
@@ -165,7 +168,7 @@ impl Closing {
 
 impl Lingering for Closing {
     fn turn(&mut self) -> bool {
-        // At the end of the process everything stays as it is.
+        // At the end of the process, everything stays as it is.
         let Some(_held_off) = ending::hold_off() else {
             return false;
         };
@@ -173,13 +176,13 @@ impl Lingering for Closing {
             return true;
         };
         let gpu = remains.gpu.clone();
-        // A GPU that was reset has nothing left to keep from being written to.
+        // If a GPU was reset, its memory is gone, so it need not be current.
         let _current = gpu.as_ref().and_then(|gpu| gpu.enter().ok());
         for _ in 0..ROUNDS_AT_ONCE {
             let moved = remains.progress();
             match self.step(&mut remains) {
                 Stepped::Over => {
-                    // Its requests go before the worker.
+                    // The requests of the worker must go before the worker.
                     self.step = ClosingStep::Fetch { gone_until: None };
                     self.flushes.clear();
                     remains.end();
@@ -208,7 +211,7 @@ impl Lingering for Closing {
 }
 
 impl Remains {
-    /// Lets UCX go on, and drops what it is done with. Returns whether anything moved.
+    /// Makes progress, and drops what UCX is done with. Returns whether anything advanced.
     fn progress(&mut self) -> bool {
         let link = &mut self.link;
         let moved = link.worker.progress();
@@ -225,22 +228,22 @@ impl Remains {
         moved || !finished.is_empty() || !announced.is_empty()
     }
 
-    /// Lets go of everything.
+    /// Releases everything.
     fn end(self) {
-        // The keys go before the worker.
+        // The keys must go before the worker.
         drop(self.pulls);
         if self.link.worker.destroy() {
-            // SAFETY: the worker is destroyed, so that UCX is done with what was under way; and of
-            // that the peer fetches nothing: it is gone, or never did.
+            // SAFETY: the worker is destroyed, so UCX is done with the operations that were under
+            // way. The peer fetches none of their memory: it is gone, or never did.
             unsafe { self.link.operations.forget() };
         }
         drop(self.lent);
     }
 }
 
-/// What a step came to.
+/// The result of a step.
 enum Stepped {
-    /// The next one can be taken.
+    /// The next step can be taken.
     On,
     Waits,
     Over,

@@ -1,4 +1,4 @@
-//! UCX as this process has it: one context for each set of settings.
+//! UCX in this process: one context for each set of settings.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -29,34 +29,35 @@ use crate::transport::ucx::room;
 const LIBRARY: &str = "library";
 /// The setting that says whether a dead peer is noticed.
 const ERROR_HANDLING: &str = "error_handling";
-/// Settings that UCX is not told.
+/// Settings that are not passed on to UCX.
 const OURS: [&str; 3] = [LIBRARY, ERROR_HANDLING, PATIENCE_SETTING];
 
-/// Which of a device's addresses UCX uses over TCP. It prefers IPv4 whatever the address connected
-/// to, and writes the other end's longer IPv6 address past the end of the room that it made.
+/// Which addresses of a device UCX uses over TCP. By default UCX prefers IPv4 whatever address it
+/// connected to. Then it writes the other end's longer IPv6 address past the end of its buffer.
 const TCP_FAMILIES: &str = "TCP_AF_PRIO";
 /// The oldest UCX that is known to take [`TCP_FAMILIES`] as a setting.
 const OBEYS_TCP_FAMILIES: (u32, u32, u32) = (1, 15, 0);
-/// What UCX sends over tcp in one piece, with a system call for each: 8 KiB by default.
+/// How much UCX sends over tcp in one piece, with one system call: 8 KiB by default.
 const TCP_SEGMENT: &str = "TCP_TX_SEG_SIZE";
-/// Not more: a peer with UCX's own settings takes as much in one piece.
+/// Not more than this, because a peer with UCX's own settings receives at most this much in one
+/// piece.
 const TCP_SEGMENT_BYTES: &str = "64k";
-/// What UCX receives over tcp in one piece. In newer versions tcp does not open if this is less
+/// How much UCX receives over tcp in one piece. In newer versions tcp does not open if this is less
 /// than [`TCP_SEGMENT`]; the default is [`TCP_SEGMENT_BYTES`].
 const TCP_RECEIVED_SEGMENT: &str = "TCP_RX_SEG_SIZE";
-/// What UCX goes over.
+/// The transports that UCX may use.
 const TRANSPORTS: &str = "TLS";
-/// Everything but shared memory, which UCX may put into files: a limit on their size ends the
-/// process. On one host there is the transport shm.
+/// All transports but shared memory. UCX may put shared memory into files, and a limit on their
+/// size would end the process. On one host the transport shm is available instead.
 const BETWEEN_HOSTS: &str = "^shm";
-/// Whether a listener takes an address where connections of an earlier one have not ended: without
-/// it the port of a server that was killed stays taken for a minute.
+/// Whether a listener may take an address while connections of an earlier listener have not ended.
+/// Without it, the port of a server that was killed stays taken for a minute.
 const REUSES_ADDRESS: &str = "TCP_CM_REUSEADDR";
-/// The oldest UCX that takes the settings of its transports by their whole names. Older ones take
-/// them without the name of the transport.
+/// The oldest UCX that takes the settings of its transports by their whole names. Older versions
+/// take them without the name of the transport.
 const WHOLE_NAMES: (u32, u32, u32) = (1, 17, 0);
-/// The first UCX that carries several large messages over one tcp connection at once. Earlier ones
-/// can end the process by an assertion (`PUT_TX_WAITING_ACK`).
+/// The first UCX that carries several large messages over one tcp connection at once. In earlier
+/// versions an assertion may end the process (`PUT_TX_WAITING_ACK`).
 const CARRIES_SEVERAL: (u32, u32, u32) = (1, 14, 0);
 
 /// A context of UCX. It lives as long as a worker of it does.
@@ -66,14 +67,14 @@ pub(super) struct Context {
     pub(super) api: &'static Api,
     /// Valid while `self` lives.
     pub(super) handle: ucp_context_h,
-    /// What endpoints are made with.
+    /// The error mode of endpoints.
     pub(super) error_mode: ucp_err_handling_mode_t,
-    /// What UCX goes over.
+    /// The transports and devices that UCX uses.
     pub(super) resources: Resources,
-    /// Listeners take addresses that connections of earlier ones keep.
+    /// Listeners may take addresses that connections of earlier listeners still hold.
     pub(super) reuses_addresses: bool,
     /// Whether UCX sends and receives memory of NVIDIA's GPUs: it was built with CUDA, found the
-    /// driver, and no setting keeps it from using both.
+    /// driver, and no setting prevents it from using them.
     pub(super) knows_cuda: bool,
     generation: Generation,
 }
@@ -83,17 +84,18 @@ unsafe impl Send for Context {}
 // SAFETY: the context was made with `mt_workers_shared`, with which UCX locks what threads share.
 unsafe impl Sync for Context {}
 
-/// Settings of ours in order, whether addresses are IPv6, and the features beyond the usual ones.
+/// Our settings, sorted; whether addresses are IPv6; and the features in addition to the usual
+/// ones.
 type ContextKey = (Vec<(String, String)>, bool, u64);
 
 /// The contexts now in use.
 static CONTEXTS: Lazy<Mutex<HashMap<ContextKey, Weak<Context>>>> = Lazy::new(Mutex::default);
 
-/// Whether a setting, without its scheme, is one that UCX or this module may know.
+/// Whether UCX or this module may know a setting, given without its scheme.
 ///
 /// # Errors
 ///
-/// `InvalidArgument`: one of this module does not take the value.
+/// `InvalidArgument`: a setting of this module does not take the value.
 pub(super) fn takes_setting(name: &str, value: &str) -> Result<bool> {
     match name {
         LIBRARY => Ok(true),
@@ -106,7 +108,7 @@ pub(super) fn takes_setting(name: &str, value: &str) -> Result<bool> {
     }
 }
 
-/// What a value of [`ERROR_HANDLING`] means.
+/// Parses a value of [`ERROR_HANDLING`].
 fn error_mode(value: &str) -> Result<ucp_err_handling_mode_t> {
     match value {
         "peer" => Ok(UCP_ERR_HANDLING_MODE_PEER),
@@ -118,14 +120,15 @@ fn error_mode(value: &str) -> Result<ucp_err_handling_mode_t> {
     }
 }
 
-/// Loads UCX, or says what is missing.
+/// Loads UCX, or returns an error that says what is missing.
 ///
 /// # Errors
 ///
-/// `Unsupported`: no UCX can be loaded; `Forked`: a parent of this process has loaded it.
+/// `Unsupported`: UCX cannot be loaded; `Forked`: a parent of this process has loaded it.
 pub(super) fn load(library: Option<&str>) -> Result<&'static Api> {
     static LOADED_IN: OnceCell<Generation> = OnceCell::new();
-    // Before UCX is loaded, and before a lock is taken that another thread of a parent held.
+    // Done before UCX is loaded, and before a lock is taken that a thread of a parent may have
+    // held.
     let generation = LOADED_IN.get_or_init(Generation::now);
     if !generation.is_same_process() {
         return Err(Error::new(
@@ -206,12 +209,12 @@ impl Context {
         Ok(context)
     }
 
-    /// Whether there is nothing but tcp to go over: no peer reads this process's memory by itself.
+    /// Whether tcp is the only transport: then no peer reads this process's memory by itself.
     pub(super) fn goes_over_tcp(&self) -> bool {
         self.resources.are_tcp()
     }
 
-    /// Whether large bodies are received one after the other.
+    /// Whether large bodies must be received one after the other.
     pub(super) fn receives_by_turns(&self) -> bool {
         self.goes_over_tcp() && self.api.version() < CARRIES_SEVERAL
     }
@@ -226,7 +229,7 @@ fn is_in_environment(name: &str) -> bool {
     std::env::var_os(format!("UCX_{name}")).is_some()
 }
 
-/// What a setting says that is yes by default here: its value, or else the environment's.
+/// The value of a setting that is yes by default: the given value, or else the environment's.
 fn says_yes(value: Option<&str>, name: &str) -> bool {
     let value = value.map(str::to_owned);
     let said = value.or_else(|| std::env::var(format!("UCX_{name}")).ok());
@@ -240,9 +243,9 @@ fn init(
     extra_features: u64,
 ) -> Result<ucp_context_h> {
     let mut config = Config::read(api)?;
-    // The environment has the last word where the user said something there.
+    // Defaults of this module, unless the environment or the given settings say otherwise.
     let is_set = |key| is_in_environment(key) || given.iter().any(|(name, _)| name == key);
-    // Without tcp in the build there are no such settings.
+    // If UCX was built without tcp, there are no such settings.
     if !is_set(TCP_SEGMENT) && !is_set(TCP_RECEIVED_SEGMENT) {
         let _ = config.set(TCP_SEGMENT, TCP_SEGMENT_BYTES);
     }
@@ -280,14 +283,14 @@ fn init(
     }
 }
 
-/// UCX's configuration, released on drop.
+/// A configuration of UCX, released on drop.
 struct Config {
     api: &'static Api,
     handle: *mut ucp_config_t,
 }
 
 impl Config {
-    /// What UCX's defaults and the environment say.
+    /// The configuration from UCX's defaults and the environment.
     fn read(api: &'static Api) -> Result<Self> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: no prefix and no file is what NULL means; `handle` is writable.
@@ -297,12 +300,12 @@ impl Config {
         }
     }
 
-    /// Sets `name`, as the environment has it without `UCX_`.
+    /// Sets `name`, which is the name in the environment without `UCX_`.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: UCX knows no such setting, or it does not take the value. Older ones, and
-    /// those of transports, are judged later, in UCX's log.
+    /// `InvalidArgument`: UCX knows no such setting, or the setting does not take the value. Older
+    /// versions, and settings of transports, report this only later, in UCX's log.
     fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let short = name.strip_prefix("TCP_");
         let short = short.filter(|_| self.api.version() < WHOLE_NAMES);
@@ -329,7 +332,7 @@ impl Drop for Config {
     }
 }
 
-/// Whether a context takes pointers to memory of a GPU, and is sure to know them as such.
+/// Whether a context accepts pointers to memory of a GPU, and certainly recognises them.
 fn knows_cuda(api: &Api, handle: ucp_context_h) -> bool {
     let mut attributes = ucp_context_attr_t {
         field_mask: u64::from(UCP_ATTR_FIELD_MEMORY_TYPES),
@@ -343,7 +346,7 @@ fn knows_cuda(api: &Api, handle: ucp_context_h) -> bool {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // A forked child has none of UCX's threads: the memory stays.
+        // A forked child has none of UCX's threads, so the memory stays.
         if self.generation.is_same_process()
             && let Some(_held_off) = ending::hold_off()
         {

@@ -1,4 +1,4 @@
-//! UCX's statuses in libdipc's words.
+//! UCX's statuses as errors of libdipc.
 
 use std::fmt::Display;
 
@@ -26,7 +26,7 @@ pub(super) fn ensure(api: &Api, doing: impl Display, status: ucs_status_t) -> Re
     }
 }
 
-/// What a status means for whoever asked for the operation.
+/// The meaning of a status for the caller of the operation.
 fn kind(status: ucs_status_t) -> Status {
     match status {
         UCS_ERR_UNREACHABLE | UCS_ERR_NO_DEVICE | UCS_ERR_INVALID_ADDR => Status::Unreachable,
@@ -45,7 +45,7 @@ fn kind(status: ucs_status_t) -> Status {
     }
 }
 
-/// Why a connection is over that had been made.
+/// Why an established connection is over.
 pub(super) fn lost(api: &Api, peer: &str, status: ucs_status_t) -> Error {
     Error::disconnected(format!(
         "the connection to {peer} is over: UCX says \"{}\"",
@@ -81,7 +81,7 @@ pub(super) fn not_connected(api: &Api, address: &str, status: ucs_status_t) -> E
     }
 }
 
-/// The library's version as URIs carry it.
+/// The library's version in the form of URIs.
 pub(super) fn version_text(api: &Api) -> String {
     let (major, minor, release) = api.version();
     format!("{major}.{minor}.{release}")

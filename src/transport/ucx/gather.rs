@@ -1,4 +1,4 @@
-//! The memory of a message on its way out, as UCX takes it.
+//! The memory of an outgoing message, in the form for UCX.
 
 use std::ffi::c_void;
 
@@ -12,14 +12,14 @@ use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 use crate::transport::Payload;
 
-/// Length of the header that names the stream of a message.
+/// Length of the header with the number of the message's stream.
 pub(super) const NUMBER_BYTES: usize = size_of::<u32>();
 
-/// A message on its way out, with all that keeps its memory alive.
+/// An outgoing message, and everything that keeps its memory alive.
 pub(super) enum Sending {
     /// Bytes of our own.
     Bytes(Vec<u8>),
-    /// The same behind the header of an active message.
+    /// Bytes of our own, after the header of an active message.
     Numbered(Vec<u8>),
     /// A copy of several runs of memory.
     Copied(HostBuffer),
@@ -41,7 +41,7 @@ impl Sending {
     /// `OutOfMemory`: there is no memory for the copy.
     pub(super) fn payload(payload: Payload) -> Result<Self> {
         Ok(match payload {
-            // In memory that does not move with the message.
+            // In memory that does not move when the message moves.
             Payload::Bytes(bytes) => Self::Bytes(bytes.into_vec()),
             Payload::Shared(bytes) => Self::Bytes(bytes.to_vec()),
             Payload::Gather { parts, owner } => match one_run(&parts) {
@@ -59,7 +59,7 @@ impl Sending {
         }
     }
 
-    /// The header of an active message, and its length. It stays where it is when `self` is moved.
+    /// The header of an active message, and its length. It keeps its address when `self` is moved.
     pub(super) fn header(&self) -> (*const c_void, usize) {
         match self {
             Self::Numbered(bytes) => (bytes.as_ptr().cast(), NUMBER_BYTES),
@@ -78,8 +78,8 @@ impl Sending {
         }
     }
 
-    /// What UCX is given: buffer, length, and parameters that say what they are. The buffer stays
-    /// where it is when `self` is moved.
+    /// The arguments for UCX: buffer, length, and parameters that describe them. The buffer keeps
+    /// its address when `self` is moved.
     pub(super) fn describe(&self) -> (*const c_void, usize, ucp_request_param_t) {
         let mut params = bytes_on_the_host();
         let buffer = match self {
@@ -88,11 +88,11 @@ impl Sending {
             Self::Copied(copy) => copy.as_slice().as_ptr().cast(),
             Self::Run { run, .. } => run.data.cast(),
             Self::Gpu(body) => {
-                // Said, not left to be found out: libraries number what is beyond the known kinds
-                // differently, and looking would take a call of the driver's.
+                // Given explicitly: libraries use different numbers for additional kinds of memory,
+                // and a query would take a call of the driver's.
                 params.memory_type = UCS_MEMORY_TYPE_CUDA;
-                // UCX reads a short message with the processor as long as its cache of memory types
-                // is there and empty, whatever type is said (1.22). This flag leaves that path out.
+                // UCX reads a short message with the processor while its cache of memory types
+                // exists and is empty, whatever type is given. This flag avoids that.
                 params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
                 address_of(body).cast_const()
             }
@@ -101,7 +101,7 @@ impl Sending {
     }
 }
 
-/// Says what a buffer is, so that UCX need not find out.
+/// Parameters that say that a buffer lies on the host, so that UCX need not find out.
 pub(super) fn bytes_on_the_host() -> ucp_request_param_t {
     ucp_request_param_t {
         op_attr_mask: UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
@@ -111,7 +111,7 @@ pub(super) fn bytes_on_the_host() -> ucp_request_param_t {
     }
 }
 
-/// The run that all parts make together: often the whole body, from an arena.
+/// The single run that all parts make up together, if they do: often the whole body, from an arena.
 fn one_run(parts: &[BufferRef]) -> Option<BufferRef> {
     let mut parts = parts.iter().filter(|part| part.len > 0);
     let mut run = parts.next().copied().unwrap_or(BufferRef::EMPTY);
@@ -124,7 +124,7 @@ fn one_run(parts: &[BufferRef]) -> Option<BufferRef> {
     Some(run)
 }
 
-/// Copies runs one behind the other.
+/// Copies all runs into one buffer.
 fn put_together(parts: &[BufferRef]) -> Result<HostBuffer> {
     let length = parts
         .iter()
@@ -142,7 +142,7 @@ fn put_together(parts: &[BufferRef]) -> Result<HostBuffer> {
     Ok(whole)
 }
 
-/// Where a body lies, as UCX takes it.
+/// The address of a body, in the form for UCX.
 pub(super) fn address_of(body: &GpuBody) -> *mut c_void {
     std::ptr::without_provenance_mut(usize::try_from(body.address()).unwrap_or(0))
 }

@@ -1,10 +1,10 @@
-//! What `dipc info` says of UCX.
+//! What `dipc info` shows about UCX.
 
 use crate::transport::Settings;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::error::version_text;
 
-/// Lines for `dipc info`, name and value: version, library, the transports and devices that UCX
+/// Lines for `dipc info`, name and value: version, library, and the transports and devices that UCX
 /// finds.
 pub fn describe() -> Vec<(String, String)> {
     let context = match Context::get(&Settings::default(), false, 0) {
@@ -25,11 +25,11 @@ pub fn describe() -> Vec<(String, String)> {
     lines
 }
 
-/// What is said of bodies that the client reads by RDMA.
+/// The text about bodies that the client reads by RDMA.
 const LENT_MEMORY: &str =
     "only with --body lent, since no RDMA adapter has been tested; bodies are sent as bytes";
 
-/// Whether bodies go from and to GPUs by themselves.
+/// Whether bodies are sent and received directly from and to GPUs.
 fn gpu_memory(context: &Context) -> &'static str {
     if context.knows_cuda {
         "sent and received where it is (CUDA)"

@@ -17,11 +17,11 @@ use crate::transport::ucx::gather::bytes_on_the_host;
 use crate::transport::ucx::link::UcxLink;
 use crate::transport::ucx::operations::Work;
 
-/// Zeros behind a packed key. UCX does not take the length of a key, so it reads as far as a broken
-/// key says: at most 64 parts, one for each device, whose length is one byte each.
+/// Zeros after a packed key. UCX does not take the length of a key, so it reads as far as an
+/// invalid key says: at most 64 parts, one for each device, each with a length of one byte.
 const PADDING: usize = 64 * 256;
 
-/// A key, as one endpoint uses it. It goes before its worker does, and after every operation that
+/// A key, opened at one endpoint. It is dropped before its worker, and after every operation that
 /// uses it.
 #[derive(Debug)]
 pub(super) struct RemoteKey {
@@ -90,7 +90,7 @@ impl RemoteReads for UcxLink {
             memory: Arc::clone(read.memory),
         };
         if self.operations.add(work, returned) {
-            // Whoever sleeps has armed the worker before this.
+            // A sleeping thread has armed the worker before this.
             self.worker.signal();
         }
     }
@@ -137,7 +137,7 @@ unsafe impl Send for UcxRegistration {}
 unsafe impl Sync for UcxRegistration {}
 
 impl UcxRegistration {
-    /// The key to the memory for a peer, as UCX packs it.
+    /// The packed key to the memory, for a peer.
     fn pack(&self) -> Result<Vec<u8>> {
         let api = self.context.api;
         let (mut buffer, mut size) = (std::ptr::null_mut(), 0);

@@ -1,4 +1,4 @@
-//! What UCX has of a connection.
+//! The UCX objects of a connection.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::transport::ucx::endpoint::UcxEndpoint;
 use crate::transport::ucx::operations::Operations;
 use crate::transport::ucx::worker::Worker;
 
-/// A worker of its own and one endpoint (rule R2), with all that is under way there.
+/// A worker of its own and one endpoint (rule R2), and all operations on them.
 pub(super) struct UcxLink {
     pub worker: Worker,
     pub endpoint: UcxEndpoint,
@@ -25,11 +25,11 @@ pub(super) struct UcxLink {
 }
 
 impl UcxLink {
-    /// Makes a worker that takes messages of `peer`, and its endpoint by `endpoint`.
+    /// Makes a worker that takes messages of `peer`, and its endpoint with `endpoint`.
     ///
     /// # Errors
     ///
-    /// Of UCX, and those of `endpoint`.
+    /// Those of UCX, and those of `endpoint`.
     pub(super) fn new(
         context: &Arc<Context>,
         peer: ConnectionEnd,
@@ -51,8 +51,8 @@ impl UcxLink {
         }
     }
 
-    /// Waits until everything sent has left, and, on a new endpoint, until it is connected.
-    /// `None`: it did not come to that before the deadline.
+    /// Waits until everything sent has left and, for a new endpoint, until it is connected. `None`:
+    /// this did not happen before the deadline.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl UcxLink {
         let driven = driven.await;
         self.worker.leave_flush(pending);
         driven?;
-        // The reason is with the error handler; the flush knows only that it was cancelled.
+        // The error handler has the reason; the flush only reports that it was cancelled.
         Ok(failed().or(ended))
     }
 }

@@ -36,8 +36,8 @@ pub struct UcxListener {
     handle: ucp_listener_h,
     ready: Arc<OwnedFd>,
     context: Arc<Context>,
-    /// Clients that wait to be accepted. The callback points here, so `waiting` lives as long as
-    /// the listener.
+    /// Clients that wait to be accepted. The argument of the callback points here, so `waiting`
+    /// must live as long as the listener.
     waiting: Arc<WaitingClients>,
     /// The memory to lend, if the listener lends any.
     lending: Option<Lending>,
@@ -169,7 +169,7 @@ fn listen(
     if status == UCS_ERR_BUSY {
         return Err(taken(address, worker.context.reuses_addresses));
     }
-    // UCX has one status for most reasons. A bind by the system gives the exact reason.
+    // UCX has one status for most reasons. A bind by the system returns the exact reason.
     bind(address, &target)?;
     let doing = format_args!("cannot listen at {address}");
     Err(error(worker.api(), doing, status))
@@ -203,7 +203,7 @@ impl Listener for UcxListener {
         uri.ucx_version = Some(version_text(self.context.api)); // Rule E1
         match &self.lending {
             Some(lending) => uri.remote_handle = Some(lending.remote_handle()),
-            // Rule U2: nothing is lent, so nothing can be freed.
+            // Rule U2: nothing is lent, so nothing can be given back.
             None => uri.tags.free_data = None,
         }
     }
@@ -215,14 +215,14 @@ impl Listener for UcxListener {
             if let Some(ConnectionRequest(request)) = next
                 && let Some(worker) = &mut self.worker
             {
-                // No event of the client's socket that UCX has missed may stay at this worker. The
-                // socket goes to another one now, and UCX before 1.18 would end the process.
+                // An event of the client's socket that UCX has missed must not stay at this worker.
+                // The socket now goes to another worker, and UCX before 1.18 would end the process.
                 worker.progress();
                 let peer = peer_of(worker, request);
                 let mut left = Some(request);
                 let accepted = UcxConnection::accept(&self.context, &mut left, peer);
                 if let Some(request) = left {
-                    // The client waits on: the missing resource may be free later.
+                    // The client still waits, because the missing resource may be free later.
                     self.waiting.0.lock().push_front(ConnectionRequest(request));
                     worker.signal();
                 }

@@ -1,4 +1,4 @@
-//! UCX's log, in ours.
+//! Passes UCX's log on to ours.
 
 use ucx1_sys::{
     UCS_LOG_LEVEL_DIAG, UCS_LOG_LEVEL_ERROR, UCS_LOG_LEVEL_FATAL, UCS_LOG_LEVEL_INFO,
@@ -7,9 +7,9 @@ use ucx1_sys::{
 
 use crate::lines::Lines;
 
-/// Takes a line of UCX's log. What UCX calls an error is often a peer's death, which the
-/// connection's own error tells: so each level is a step lower here. Each peer that goes may bring
-/// several lines about, so they are counted.
+/// Logs a line of UCX's log. What UCX calls an error is often a peer's death, which the
+/// connection's own error reports. So each level is one lower here. Each peer that leaves may cause
+/// several lines, so they are limited.
 pub(super) fn log(level: ucs_log_level_t, _file: &str, _line: u32, text: &str) {
     static ERRORS: Lines = Lines::new();
     static WARNINGS: Lines = Lines::new();
@@ -29,8 +29,8 @@ pub(super) fn log(level: ucs_log_level_t, _file: &str, _line: u32, text: &str) {
     }
 }
 
-/// Whether UCX says no more than that a peer has left, several times for each: its endpoint is
-/// closed, or bodies that it sent to a stream that is over are dropped.
+/// Whether UCX only reports that a peer has left, which it does several times for each: its
+/// endpoint is closed, or bodies that it sent for an ended stream are dropped.
 fn is_of_an_end(text: &str) -> bool {
     text.contains("error during flush")
         || (text.starts_with("unexpected tag-receive descriptor")
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
     use crate::lines;
 
-    /// What UCX says of each peer that leaves is for finding faults alone.
+    /// UCX's lines about peers that leave are shown only at the level for finding faults.
     #[test]
     fn ends_are_not_told() {
         let told = |text| lines::testing::count(|| log(UCS_LOG_LEVEL_WARN, "file.c", 1, text));

@@ -104,7 +104,7 @@ impl Transport for Ucx {
             });
             match listener {
                 Ok(listener) => return Ok(Box::new(listener)),
-                // A name may have addresses of another family, which this UCX can use.
+                // A name may have addresses of another family, which this version of UCX can use.
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -132,8 +132,8 @@ async fn connect(
     if let Some(theirs) = &uri.ucx_version {
         version::ensure_compatible(api, theirs)?;
     }
-    // Rule U2: what is lent can be read where the URI says how it is given back, and where its
-    // keys come, by REGION or with the URI.
+    // Rule U2: lent memory can be read only if the URI says how it is given back and how its keys
+    // come: by REGION, or in the URI.
     let reads = uri.tags.free_data.is_some() && (uri.extension || uri.remote_handle.is_some());
     let features = if reads { UCP_FEATURE_RMA } else { 0 };
     let start = Instant::now();
@@ -152,7 +152,8 @@ async fn connect(
             Ok(mut connection) => {
                 connection.watch_network(patience);
                 if options.connect.checksums && uri.extension {
-                    // The question comes before all that the server says.
+                    // The question for checksums must leave before the server has sent a control
+                    // message.
                     connection.prove();
                 }
                 if reads {

@@ -1,4 +1,4 @@
-//! Operations of UCX that are under way, with the memory that UCX reads or writes meanwhile.
+//! Operations of UCX that are under way, and the memory that UCX reads or writes for them.
 
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
@@ -14,7 +14,7 @@ use crate::device::cuda::GpuBody;
 use crate::transport::ucx::callbacks::MessageClass;
 use crate::transport::ucx::gather::Sending;
 
-/// A request of UCX. Dropped while it is under way, it goes on.
+/// A request of UCX. If it is dropped while it is under way, it goes on.
 pub(super) struct UcxRequest {
     api: &'static Api,
     /// `None` once it has ended.
@@ -40,7 +40,7 @@ impl UcxRequest {
         }
     }
 
-    /// How it has ended, if it has. Its worker must not be destroyed before.
+    /// The status of the request if it has ended. The worker must not be destroyed before the end.
     pub(super) fn check(&mut self) -> Option<ucs_status_t> {
         if let Some(request) = self.request {
             // SAFETY: a request that is not freed yet.
@@ -67,49 +67,49 @@ impl Drop for UcxRequest {
     }
 }
 
-/// What an operation moves, in memory that does not move with this value.
+/// The data that an operation moves, in memory that does not move with this value.
 pub(super) enum Work {
-    /// A message on its way out.
+    /// An outgoing message.
     Send(Sending),
-    /// A tagged message on its way in.
+    /// An incoming tagged message.
     Tagged {
         /// The whole tag.
         tag: u64,
-        /// Where it goes.
+        /// The memory that receives it.
         memory: BodyMemory,
     },
     /// A read of the peer's memory.
     Read {
         /// Number of its list on its connection.
         list: u64,
-        /// Where it goes; other reads go beside it.
+        /// The memory that receives it; other reads of the list write to other parts of it.
         memory: Arc<HostBuffer>,
     },
-    /// An active message that was announced and is fetched.
+    /// An active message that was announced, while it is fetched.
     Active {
         /// Its class.
         class: MessageClass,
         /// Number of its stream.
         number: u32,
-        /// Where it goes.
+        /// The memory that receives it.
         bytes: Vec<u8>,
     },
 }
 
-/// Where a body goes.
+/// The memory that receives a body.
 pub(super) enum BodyMemory {
     /// Host memory.
     Host(HostBuffer),
     /// The memory of a GPU.
     Gpu(GpuBody),
-    /// Nowhere, of a message that was refused.
+    /// No memory, for a message that was refused.
     Nowhere,
 }
 
 /// The operations of one worker.
 pub(super) struct Operations {
     api: &'static Api,
-    /// Not dropped with this value: UCX may still use their memory.
+    /// Not dropped with this value, because UCX may still use their memory.
     under_way: ManuallyDrop<Vec<(UcxRequest, Work)>>,
     finished: Vec<(Work, ucs_status_t)>,
 }
@@ -123,8 +123,8 @@ impl Operations {
         }
     }
 
-    /// Takes over an operation that was just begun, with the memory that UCX was given. Returns
-    /// whether it is under way.
+    /// Takes over an operation that was just begun, and the memory that UCX was given for it.
+    /// Returns whether the operation is under way.
     pub(super) fn add(&mut self, work: Work, returned: ucs_status_ptr_t) -> bool {
         let mut pending = UcxRequest::new(self.api, returned);
         match pending.check() {
@@ -147,12 +147,12 @@ impl Operations {
         finished
     }
 
-    /// How many are under way.
+    /// How many operations are under way.
     pub(super) fn count(&self) -> usize {
         self.under_way.len()
     }
 
-    /// Frees the memory of what UCX has forgotten.
+    /// Frees the memory of operations that UCX has forgotten.
     ///
     /// # Safety
     ///

@@ -22,7 +22,7 @@ impl Resources {
         }))
     }
 
-    /// Reads what UCX prints of a context: lines with `resource`, whose last word is the pair.
+    /// Parses what UCX prints about a context: lines with `resource`, whose last word is the pair.
     fn parse(printed: &str) -> Self {
         let lines = printed.lines().filter(|line| line.contains("resource "));
         let words = lines.filter_map(|line| line.split_whitespace().last());
@@ -30,7 +30,7 @@ impl Resources {
         Self(pairs.map(str::to_owned).collect())
     }
 
-    /// Whether peers are reached by tcp alone. False where UCX prints nothing that is known.
+    /// Whether peers are reached only by tcp. False if UCX prints nothing that this code knows.
     pub(super) fn are_tcp(&self) -> bool {
         let mut carriers = self.0.iter().filter(|name| !name.starts_with("self/"));
         let is_tcp = |name: &String| name.starts_with("tcp/");
@@ -38,7 +38,7 @@ impl Resources {
     }
 }
 
-/// What `print` writes to a stream of C's.
+/// What `print` writes to a C stream.
 fn printed(print: impl FnOnce(*mut libc::FILE)) -> String {
     let (mut text, mut length) = (std::ptr::null_mut(), 0_usize);
     // SAFETY: both places are writable until the stream is closed below.
@@ -47,7 +47,7 @@ fn printed(print: impl FnOnce(*mut libc::FILE)) -> String {
         return String::new();
     }
     print(stream);
-    // SAFETY: opened above and used no more.
+    // SAFETY: opened above and not used after this call.
     unsafe { libc::fclose(stream) };
     if text.is_null() {
         return String::new();
@@ -75,7 +75,7 @@ mod tests {
         assert!(found.are_tcp());
     }
 
-    /// tcp alone is told from what else may carry messages.
+    /// tcp alone is distinguished from other transports that may carry messages.
     #[test]
     fn tcp_alone_is_known() {
         let are_tcp = |names: &[&str]| {

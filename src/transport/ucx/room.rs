@@ -1,34 +1,35 @@
-//! File descriptors for UCX: it ends the process where it finds none, so they are counted first.
+//! File descriptors for UCX. UCX ends the process if there are none left, so this counts them
+//! first.
 
 use rustix::process::{Resource, getrlimit};
 
 use crate::error::{Error, Result, Status};
 
-/// What loading UCX and making a context may take.
+/// Descriptors for loading UCX and making a context.
 pub(super) const OF_A_CONTEXT: u64 = 24;
-/// What a worker takes, with an endpoint and UCX's own thread, besides two for each transport that
-/// it opens on a device.
+/// Descriptors for a worker with an endpoint and UCX's own thread, without the two for each
+/// transport that the worker opens on a device.
 const OF_A_WORKER: u64 = 10;
 
-/// This process's descriptors, one entry each.
+/// Has one entry for each descriptor of this process.
 const OPEN: &str = "/proc/self/fd";
 
-/// What a worker may take where there are so many transports on devices to open.
+/// Descriptors for a worker that opens this many transports on devices.
 pub(super) fn of_a_worker(resources: usize) -> u64 {
     OF_A_WORKER.saturating_add((resources as u64).saturating_mul(2))
 }
 
-/// Makes sure that this process may open `wanted` file descriptors more.
+/// Fails unless this process may open `wanted` more file descriptors.
 ///
 /// # Errors
 ///
 /// `OutOfResources`.
 pub(super) fn ensure(wanted: u64) -> Result<()> {
-    // No limit.
+    // There is no limit.
     let Some(limit) = getrlimit(Resource::Nofile).current else {
         return Ok(());
     };
-    // Where it cannot be known, UCX may try.
+    // If the number is unknown, UCX may try.
     let Some(open) = count_open() else {
         return Ok(());
     };
@@ -46,10 +47,10 @@ pub(super) fn ensure(wanted: u64) -> Result<()> {
     ))
 }
 
-/// How many descriptors are open; `None` where that cannot be known.
+/// How many descriptors are open; `None` if that cannot be known.
 fn count_open() -> Option<u64> {
     match std::fs::read_dir(OPEN) {
-        // The folder's own is among them.
+        // The descriptor of the folder itself is among them.
         Ok(entries) => u64::try_from(entries.count().saturating_sub(1)).ok(),
         Err(error) if error.raw_os_error() == Some(libc::EMFILE) => Some(u64::MAX),
         Err(_) => None,
@@ -68,7 +69,7 @@ mod tests {
         let held: Vec<_> = (0..50)
             .map(|_| std::fs::File::open("/dev/null").unwrap())
             .collect();
-        // Tests beside this one open and close some, too.
+        // Other tests may open and close some at the same time.
         assert!(count_open().unwrap() + 30 > before + 50);
         drop(held);
         ensure(1).unwrap();

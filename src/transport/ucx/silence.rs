@@ -1,12 +1,13 @@
 //! Networks that are cut.
 //!
-//! UCX's own keep-alive over tcp is not enough: only one end asks, and not while something sent is
-//! not acknowledged. The socket that UCX connects by stays open, and carries nothing later. So the
-//! system's keep-alive is turned on there at both ends, and UCX takes the end of that socket for
-//! the end of the peer.
+//! UCX's own keep-alive over tcp is not enough: only one end probes, and not while sent data is not
+//! acknowledged. UCX keeps the socket open by which it has connected, and sends nothing more over
+//! it. So this module turns on the system's keep-alive for that socket at both ends, and UCX takes
+//! the end of that socket for the end of the peer.
 //!
-//! UCX has options for the keep-alive of its tcp transport (UCX_TCP_KEEPIDLE), and none for the
-//! socket that it connects by, nor a call that gives the socket. So it is searched for by its ends.
+//! UCX has options for the keep-alive of its tcp transport (UCX_TCP_KEEPIDLE), but none for the
+//! socket by which it connects, and no call that returns this socket. So this module finds the
+//! socket by the addresses of its ends.
 
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
@@ -16,11 +17,11 @@ use rustix::io::Errno;
 use crate::transport::patience::{Patience, keep_alive};
 use crate::transport::ucx::sockaddr::from_raw;
 
-/// This process's descriptors, one entry each.
+/// Has one entry for each descriptor of this process.
 const OPEN: &str = "/proc/self/fd";
 
-/// Has the system watch the connection of UCX's between these two addresses. Returns whether there
-/// is one: UCX may have connected by other means than a socket.
+/// Makes the system watch the connection of UCX's between these two addresses. Returns whether
+/// there is such a connection: UCX may have connected without a socket.
 pub(super) fn watch(local: SocketAddr, remote: SocketAddr, patience: Patience) -> bool {
     let Ok(entries) = std::fs::read_dir(OPEN) else {
         return false;
@@ -30,7 +31,8 @@ pub(super) fn watch(local: SocketAddr, remote: SocketAddr, patience: Patience) -
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(|fd| is_between(*fd, local, remote))
         .any(|fd: RawFd| match own(fd) {
-            // Another thread may have closed it, and given the number to something else, meanwhile.
+            // Meanwhile another thread may have closed it, and the number may belong to another
+            // file.
             Ok(socket) if is_between(raw(&socket), local, remote) => {
                 keep_alive(&socket, patience).is_ok()
             }
@@ -42,7 +44,7 @@ fn raw(socket: &OwnedFd) -> RawFd {
     std::os::fd::AsRawFd::as_raw_fd(socket)
 }
 
-/// A descriptor of ours for what UCX has behind `fd`.
+/// A descriptor of our own for the file that UCX has as `fd`.
 fn own(fd: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: the number was open a moment ago, and the borrow ends with this call, which fails for
     // one that is closed and otherwise gives a descriptor of its own, whatever it is for.
@@ -50,7 +52,7 @@ fn own(fd: RawFd) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(borrowed, 0)
 }
 
-/// Whether `fd` is a socket with these ends.
+/// Whether `fd` is a socket between these addresses.
 fn is_between(fd: RawFd, local: SocketAddr, remote: SocketAddr) -> bool {
     end(fd, libc::getpeername) == Some(remote) && end(fd, libc::getsockname) == Some(local)
 }
@@ -75,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// Of all sockets the one with both ends is found, and no other is changed.
+    /// Among all sockets, the one with both addresses is found, and no other socket is changed.
     #[test]
     fn the_connection_is_found_by_its_ends() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,8 +1,8 @@
-//! Tagged messages on their way in.
+//! Incoming tagged messages.
 //!
-//! Both ends take what has come out of UCX's queue, and receive it into memory for just that. A
-//! body waits for its header (rule D8), unless nobody wants its stream. At a server the other
-//! messages are requests and free lists, which have any tag, and keep their order.
+//! Both ends take messages that have come out of UCX's queue, and receive each into memory of its
+//! length. A body waits for its header (rule D8), unless nobody wants its stream. At a server the
+//! other messages are requests and free lists, which may have any tag, and keep their order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::c_void;
@@ -25,18 +25,18 @@ use crate::transport::ucx::operations::{BodyMemory, Work};
 use crate::transport::ucx::worker::Worker;
 use crate::transport::{BodyPlace, Incoming};
 
-/// Where the tag of a body has the number of its stream (rule S2).
+/// The position of the stream's number in the tag of a body (rule S2).
 const NUMBER_SHIFT: u32 = 32;
 const NUMBER_MASK: u64 = 0x00FF_FFFF;
 
-/// Packed bodies shorter than this are received on the host, whatever is wished: a body on a GPU
-/// costs the decoder a kernel and a wait for the few values that it looks at.
+/// Packed bodies shorter than this are always received on the host. For a body on a GPU, the
+/// decoder would need a kernel and a wait for the few values that it looks at.
 const GPU_BYTES: u64 = 16 << 10;
 
 /// Bodies longer than this are sent by rendezvous.
 pub(super) const LARGE_BYTES: u64 = 256 << 10;
-/// So many of them are received at once: the next is asked for while one comes, and memory that was
-/// just read is received into again.
+/// How many large bodies are received at once: the next one is asked for while one comes in, and
+/// memory that was just read is used again.
 const LARGE_AT_ONCE: usize = 2;
 
 /// Receives of tagged messages on one worker.
@@ -45,43 +45,43 @@ pub(super) struct Tagged {
     others: Others,
     /// How many large bodies may be received at once.
     most_large: usize,
-    /// How many are being received.
+    /// How many large bodies are being received.
     large: usize,
-    /// Where packed bodies go; `None`: to the host.
+    /// The GPU that receives packed bodies; `None`: the host.
     gpu: Option<Arc<Device>>,
-    /// Streams of which somebody wants the bodies.
+    /// Streams whose bodies are wanted.
     wanted: BTreeSet<u32>,
     /// The highest number of a stream so far.
     highest: u32,
-    /// Bodies of these streams: announced, or here.
+    /// Bodies of these streams that were announced or have come.
     bodies: BTreeMap<BodyPlace, Meeting>,
-    /// Bodies that were announced and are here, and have not been received.
+    /// Bodies that were announced and have come, but are not received yet.
     met: VecDeque<(FoundMessage, ExpectedBody)>,
-    /// Those of them that are large and wait for their turn.
+    /// Those of them that are large, and that wait until fewer are being received.
     large_met: VecDeque<(FoundMessage, ExpectedBody)>,
     /// Bodies that nobody wants.
     unwanted: Vec<FoundMessage>,
 }
 
-/// What comes beside bodies.
+/// Which messages other than bodies come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Others {
-    /// At a client: nothing.
+    /// At a client: none.
     #[default]
     None,
     /// At a server: messages of any tag.
     Any,
-    /// The same, and one is being received. What comes behind it waits.
+    /// Messages of any tag, and one is being received. Later ones wait.
     UnderWay,
 }
 
-/// The header of a body and the body itself, whichever is here first.
+/// A body's header or the body itself, whichever has come first.
 enum Meeting {
     Announced(ExpectedBody),
     Found(FoundMessage),
 }
 
-/// A message that has come, taken out of UCX's queue.
+/// A message that has come, and that was taken out of UCX's queue.
 struct FoundMessage {
     message: ucp_tag_message_h,
     tag: u64,
@@ -98,7 +98,7 @@ pub(super) fn numbered(tag: u64, number: u32) -> u64 {
 }
 
 impl Tagged {
-    /// For a client, to which only bodies come.
+    /// For a client, which gets only bodies.
     pub(super) fn of_client(by_turns: bool) -> Self {
         Self {
             most_large: if by_turns { 1 } else { LARGE_AT_ONCE },
@@ -115,18 +115,18 @@ impl Tagged {
         }
     }
 
-    /// Where packed bodies that come from now on go; `None`: to the host.
+    /// The GPU that receives packed bodies from now on; `None`: the host.
     pub(super) fn receive_on(&mut self, gpu: Option<Arc<Device>>) {
         self.gpu = gpu;
     }
 
-    /// Bodies of the stream `number` come from now on.
+    /// From now on bodies of the stream `number` come.
     pub(super) fn begin_stream(&mut self, number: u32) {
         self.highest = self.highest.max(number);
         self.wanted.insert(number);
     }
 
-    /// Takes note of a body to come.
+    /// Notes a body that will come.
     pub(super) fn expect(&mut self, place: BodyPlace, body: ExpectedBody) {
         match self.bodies.remove(&place) {
             Some(Meeting::Found(found)) => self.met.push_back((found, body)),
@@ -136,7 +136,7 @@ impl Tagged {
         }
     }
 
-    /// Nobody wants a body of the stream `number` any more.
+    /// From now on nobody wants bodies of the stream `number`.
     pub(super) fn forget(&mut self, number: u32) {
         self.wanted.remove(&number);
         let first = BodyPlace { number, seq: 0 };
@@ -160,11 +160,11 @@ impl Tagged {
         }
     }
 
-    /// Begins to receive what has come.
+    /// Begins to receive the messages that have come.
     ///
     /// # Errors
     ///
-    /// `Protocol` for a message that may not come; `OutOfMemory`; what a GPU's driver says.
+    /// `Protocol` for a message that is not allowed; `OutOfMemory`; errors of a GPU's driver.
     pub(super) fn fetch(&mut self, link: &mut UcxLink) -> Result<()> {
         for found in std::mem::take(&mut self.unwanted) {
             self.receive_unwanted(link, &found)?;
@@ -177,7 +177,7 @@ impl Tagged {
         {
             self.sort(link, found)?;
         }
-        // A peer may send bodies in any order, and wait until each has left.
+        // A peer may send bodies in any order, and may wait until each one has left.
         while self.large < self.most_large
             && let Some((found, body)) = self.large_met.pop_front()
         {
@@ -187,7 +187,7 @@ impl Tagged {
         Ok(())
     }
 
-    /// Decides about a message that has come.
+    /// Decides what to do with a message that has come.
     fn sort(&mut self, link: &mut UcxLink, found: FoundMessage) -> Result<()> {
         let Some((place, _)) = self.body_of(found.tag) else {
             return self.receive_other(link, &found);
@@ -208,7 +208,7 @@ impl Tagged {
         }
     }
 
-    /// The body that a tag names, of a stream that has begun.
+    /// The body that a tag names, if its stream has begun.
     fn body_of(&self, tag: u64) -> Option<(BodyPlace, BodyKind)> {
         let number = number_of(tag);
         let (seq, kind) = body_of_tag(without_number(tag))?;
@@ -229,8 +229,8 @@ impl Tagged {
         self.receive(link, found, memory)
     }
 
-    /// Receives a body that nobody wants, which is counted all the same. A list names memory to be
-    /// given back.
+    /// Receives a body that nobody wants, because it must be counted. An address list names memory
+    /// that must be given back.
     fn receive_unwanted(&mut self, link: &mut UcxLink, found: &FoundMessage) -> Result<()> {
         let memory = match self.body_of(found.tag) {
             Some((_, BodyKind::List)) => within_limit(found).and_then(|()| on_host(found.length)),
@@ -239,7 +239,7 @@ impl Tagged {
         self.receive(link, found, memory)
     }
 
-    /// Receives a body whose header has come, or keeps it until it is its turn.
+    /// Receives a body whose header has come. A large one may first wait for others.
     fn receive_body(
         &mut self,
         link: &mut UcxLink,
@@ -263,7 +263,7 @@ impl Tagged {
         self.receive(link, found, memory)
     }
 
-    /// Memory for a body, which must be as it was announced.
+    /// Memory for a body, whose length must be the announced one.
     fn memory_for(&self, body: ExpectedBody, found: &FoundMessage) -> Result<BodyMemory> {
         let (seq, kind) = parse_body_tag(without_number(found.tag))?;
         let announced = match kind {
@@ -281,8 +281,8 @@ impl Tagged {
         if let Some(device) = self.gpu.as_ref().filter(|_| to_gpu) {
             match GpuBody::to_fill(device, length_of(announced)?) {
                 Ok(body) => return Ok(BodyMemory::Gpu(body)),
-                // The body comes to the host then, and gets room on the GPU when the stream takes
-                // it.
+                // Then the body is received on the host, and is copied to the GPU when the stream
+                // takes it.
                 Err(error) if error.status() == Status::OutOfMemory => {}
                 Err(error) => return Err(error),
             }
@@ -290,7 +290,7 @@ impl Tagged {
         on_host(announced)
     }
 
-    /// Receives a message into this memory. Without memory the message is received too, to remove
+    /// Receives a message into this memory. Without memory, the message is received only to remove
     /// it from UCX, and is not reported.
     fn receive(
         &self,
@@ -326,11 +326,11 @@ impl Tagged {
         refused
     }
 
-    /// What a receive that is over has brought.
+    /// The result of a receive that has ended.
     ///
     /// # Errors
     ///
-    /// UCX's own.
+    /// Those of UCX.
     pub(super) fn finish(
         &mut self,
         worker: &Worker,
@@ -352,7 +352,7 @@ impl Tagged {
         }
         match status {
             UCS_OK => {}
-            // One that nobody wants.
+            // A message that nobody wants.
             UCS_ERR_MESSAGE_TRUNCATED if length == 0 => {}
             _ => return Err(error(worker.api(), "a message was not received", status)),
         }
@@ -404,7 +404,7 @@ fn probe(worker: &Worker) -> Option<FoundMessage> {
     })
 }
 
-/// Refuses a message that is longer than any of its kind.
+/// Refuses a message that is longer than its kind allows.
 fn within_limit(found: &FoundMessage) -> Result<()> {
     if found.length <= MAX_TAGGED_BYTES {
         return Ok(());

@@ -34,7 +34,7 @@ use crate::transport::{
     PeerRegions, Profile, RegionPool, Traffic, Trust,
 };
 
-/// Rounds of progress in one call that bring no message, after which others have their turn.
+/// Rounds of progress without a message in one call, after which other connections get a turn.
 pub(super) const ROUNDS_AT_ONCE: usize = 256;
 
 /// [`Connection`] over UCX.
@@ -44,29 +44,29 @@ pub struct UcxConnection {
     link: Option<UcxLink>,
     api: &'static Api,
     tagged: Tagged,
-    /// At a client that asked UCX for remote reads.
+    /// Present at a client that asked UCX for remote reads.
     pulls: Option<Pulls<RemoteKey>>,
-    /// UCX sends and receives memory of GPUs.
+    /// Whether UCX sends and receives memory of GPUs.
     knows_cuda: bool,
-    /// At a server that lends.
+    /// Present at a server that lends.
     lenders: Option<Lenders>,
-    /// The GPU whose memory UCX has been given here: current during every call from then on, for
-    /// any of them may begin or finish a copy.
+    /// The GPU whose memory UCX was given on this connection. From then on it is current during
+    /// every call, because any call may begin or finish a copy.
     gpu: Option<Arc<Device>>,
-    /// At a client, until its server has sent a control message: control messages that wait for
-    /// that. UCX ends the process of a baseline server that is sent one.
+    /// At a client, until its server has sent a control message: the control messages that wait for
+    /// that. They wait because UCX ends the process of a baseline server that gets one.
     unproven: Option<Vec<(u32, Vec<u8>)>>,
     inbox: VecDeque<(u32, Incoming)>,
-    /// Whoever reads looks for messages, and does not sleep.
+    /// The reader looks for messages and does not sleep.
     awake: bool,
-    /// The descriptor tells of what comes.
+    /// The descriptor announces what comes.
     rests: bool,
     queued_bytes: u64,
-    /// The flush that [`finish`](Connection::finish) begins: over when every message has left.
+    /// The flush that [`finish`](Connection::finish) begins. It ends when every message has left.
     flush: Option<UcxRequest>,
     /// The peer is on this machine.
     is_here: bool,
-    /// Why nothing more comes, once the inbox is empty.
+    /// Why no more messages come once the inbox is empty.
     over: Option<Error>,
     generation: Generation,
 }
@@ -76,8 +76,8 @@ impl UcxConnection {
     ///
     /// # Errors
     ///
-    /// `Unreachable` when it refuses or is not there, `Timeout` at the deadline, `Cancelled` by the
-    /// token, and UCX's own.
+    /// `Unreachable` if the server refuses or does not exist, `Timeout` at the deadline,
+    /// `Cancelled` by the token, and errors of UCX.
     pub async fn connect(
         context: &Arc<Context>,
         address: SocketAddr,
@@ -97,7 +97,7 @@ impl UcxConnection {
     ///
     /// # Errors
     ///
-    /// Of UCX. The `request` is gone once UCX has used it.
+    /// Those of UCX. `request` is `None` once it was given to UCX, even after an error.
     pub fn accept(
         context: &Arc<Context>,
         request: &mut Option<ucp_conn_request_h>,
@@ -111,14 +111,14 @@ impl UcxConnection {
     }
 
     fn new(mut link: UcxLink, tagged: Tagged, peer: String) -> Self {
-        // Nothing is armed yet, and something may have come.
+        // The descriptor is not armed yet, and something may have come.
         link.worker.signal();
         let address: Option<SocketAddr> = peer.parse().ok();
         let is_here = address.as_ref().is_some_and(is_loopback);
         let profile = Profile {
             is_ordered: false,
             carries_many: true,
-            // UCX drops what it has of an endpoint that fails.
+            // If an endpoint fails, UCX drops the data that it has for it.
             is_read_after_close: false,
             trust: Trust::OPEN_MEMORY,
         };
@@ -130,7 +130,7 @@ impl UcxConnection {
                     ..PeerOrigin::default()
                 },
                 peer,
-                // A socket address says nothing of users.
+                // A socket address does not identify a user.
                 same_user: false,
                 readiness: ConnectionReadiness {
                     fd: Arc::clone(&link.worker.ready) as _,
@@ -160,7 +160,7 @@ impl UcxConnection {
         }
     }
 
-    /// Has the system notice a network that is cut. A machine always reaches itself.
+    /// Makes the system notice if the network is cut. Not needed for a peer on this machine.
     pub fn watch_network(&self, patience: Patience) {
         let Some(link) = self.link.as_ref().filter(|_| !self.is_here) else {
             return;
@@ -172,17 +172,17 @@ impl UcxConnection {
         }
     }
 
-    /// Lends by `lenders`, at a server.
+    /// Lends memory with `lenders`; at a server.
     pub fn lend(&mut self, lenders: Lenders) {
         self.lenders = Some(lenders);
     }
 
-    /// Reads what the server lends: one that `announces` regions, or whose URI has the `key` to
-    /// plain addresses, or both. The context must have the feature for it.
+    /// Reads memory that the server lends: the server `announces` regions, or its URI has the `key`
+    /// to plain addresses, or both. The context must have the feature for remote reads.
     ///
     /// # Errors
     ///
-    /// The key is none, or of memory that cannot be reached from here.
+    /// The key is not valid, or its memory cannot be reached from here.
     pub fn pull(&mut self, announces: bool, key: Option<&[u8]>) -> Result<()> {
         if let Some(link) = &self.link {
             let unpacked = key.map(|key| link.unpack(key)).transpose();
@@ -193,7 +193,7 @@ impl UcxConnection {
         Ok(())
     }
 
-    /// Waits until the server has accepted. On failure the drop of `self` cleans up.
+    /// Waits until the server has accepted. After a failure, the drop of `self` cleans up.
     async fn establish(&mut self, deadline: Instant, attempt: &Attempt) -> Result<()> {
         let Some(link) = &mut self.link else {
             return Err(closed());
@@ -220,7 +220,7 @@ impl UcxConnection {
         }
     }
 
-    /// Whether calls may go on to UCX.
+    /// Fails if no more calls to UCX are allowed.
     fn ensure_usable(&self) -> Result<()> {
         self.generation.ensure_same_process()?;
         self.over.clone().map_or(Ok(()), Err)
@@ -263,14 +263,15 @@ impl UcxConnection {
                 Err(error) => self.over = Some(error),
             }
         }
-        // A large body is coming in: others have their turn, and this goes on at once after.
+        // A large body is coming in: other connections get a turn, and this one continues directly
+        // after.
         if let Some(link) = &mut self.link {
             link.worker.signal();
         }
         Ok(None)
     }
 
-    /// Deals with what a call has made possible.
+    /// Handles what a call has made possible.
     fn settle_soon(&mut self) {
         if self.ensure_usable().is_err() {
             return;
@@ -284,7 +285,7 @@ impl UcxConnection {
     }
 
     /// Keeps the promise of [`ConnectionReadiness`]: a sleeper wakes for messages in the inbox,
-    /// also if a call of another thread has put them there.
+    /// even if a call of another thread has put them there.
     fn wake_for_inbox(&mut self) {
         if let Some(link) = &mut self.link
             && (!self.inbox.is_empty() || self.over.is_some())
@@ -294,7 +295,7 @@ impl UcxConnection {
     }
 }
 
-/// Makes a connection's GPU current on this thread, where it has one.
+/// Makes a connection's GPU current on this thread, if it has one.
 fn enter(gpu: Option<&Arc<Device>>) -> Result<Option<Current<'_>>> {
     gpu.map(|device| device.enter()).transpose()
 }

@@ -1,4 +1,4 @@
-//! Messages on their way in.
+//! Incoming messages.
 
 use ucx1_sys::{UCS_ERR_CANCELED, UCS_OK, ucs_status_t};
 
@@ -10,14 +10,14 @@ use crate::transport::ucx::error::{error, lost};
 use crate::transport::ucx::operations::Work;
 
 impl UcxConnection {
-    /// Lets UCX go on, and deals with what it has brought. Returns whether anything moved.
+    /// Makes progress, and handles what UCX has brought. Returns whether anything advanced.
     pub(super) fn progress(&mut self) -> bool {
         let moved = (self.link.as_mut()).is_some_and(|link| link.worker.progress());
         self.settle() || moved
     }
 
-    /// Deals with what UCX has brought, until there is nothing more. Returns whether there was
-    /// something. No call of UCX's is on the stack here, so that every function may be called.
+    /// Handles what UCX has brought, until there is nothing more. Returns whether there was
+    /// anything. No function of UCX is on the stack here, so every function of UCX may be called.
     pub(super) fn settle(&mut self) -> bool {
         let (mut moved, mut is_proven) = (false, false);
         while let Some(link) = &mut self.link {
@@ -35,7 +35,7 @@ impl UcxConnection {
                 (arrived, std::mem::take(&mut reports.announced), lost_by)
             });
             let is_over = self.over.is_none() && lost_by.is_some();
-            // The reason, before what operations end with because of it.
+            // The reason comes first, before errors of operations that end because of it.
             self.over = self.over.take().or(lost_by);
             if !is_over && arrived.is_empty() && announced.is_empty() && finished.is_empty() {
                 self.note(failed);
@@ -65,14 +65,14 @@ impl UcxConnection {
         moved
     }
 
-    /// Keeps the first error.
+    /// Keeps the first error only.
     pub(super) fn note(&mut self, result: Result<()>) {
         if let Err(error) = result {
             self.over.get_or_insert(error);
         }
     }
 
-    /// What an operation that is over has brought.
+    /// The result of an operation that has ended.
     fn finish(&mut self, work: Work, status: ucs_status_t) -> Result<Option<(u32, Incoming)>> {
         let Some(link) = &mut self.link else {
             return Ok(None);
@@ -81,7 +81,8 @@ impl UcxConnection {
         match work {
             Work::Send(sending) => {
                 self.queued_bytes -= sending.len() as u64;
-                // Why a send failed is told by the endpoint's error handler, where there is one.
+                // If a send failed, the endpoint's error handler reports the reason, if there is a
+                // handler.
                 match status {
                     UCS_OK | UCS_ERR_CANCELED => Ok(None),
                     _ => Err(failed("a message was not sent")),
@@ -96,7 +97,7 @@ impl UcxConnection {
                 _ => Err(failed("a message was not received")),
             },
             Work::Read { list, memory } => {
-                // Its list has it, too.
+                // The address list has this memory too.
                 drop(memory);
                 let outcome = match status {
                     UCS_OK => Ok(()),

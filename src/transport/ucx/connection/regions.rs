@@ -1,4 +1,4 @@
-//! Memory that the server lends, which this side reads.
+//! Memory that the server lends and this side reads.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,13 +16,14 @@ impl PeerRegions for UcxConnection {
             return RegionTable::default().map(id, handle, fd);
         };
         if self.over.is_some() {
-            // Nothing can be read from it any more; what the server said behind it is still heard.
+            // Nothing more can be read from it, but later messages of the server are still
+            // received.
             return Ok(());
         }
         let gpu = self.gpu.clone();
         let _current = enter(gpu.as_ref())?;
         self.inbox.extend(pulls.map(link, id, handle)?);
-        // Lists that waited for the region are read now, perhaps at once.
+        // Lists that waited for the region are read now, and some may be complete at once.
         self.settle();
         self.wake_for_inbox();
         Ok(())

@@ -1,4 +1,4 @@
-//! Messages on their way out.
+//! Outgoing messages.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::transport::ucx::tagged::{LARGE_BYTES, numbered};
 use crate::transport::{Outgoing, sends_host_memory_only};
 
 impl UcxConnection {
-    /// Hands a message of the stream `number` to UCX.
+    /// Gives a message of the stream `number` to UCX.
     pub(super) fn send_now(&mut self, number: u32, message: Outgoing) -> Result<()> {
         if let Outgoing::GpuBody { body, .. } = &message {
             self.gpu = Some(Arc::clone(body.device()));
@@ -50,8 +50,8 @@ impl UcxConnection {
         }
     }
 
-    /// The server takes control messages: it has sent one, or its URI says so (rule E1). What
-    /// waited for that leaves.
+    /// The server takes control messages: it has sent one, or its URI says so (rule E1). Sends the
+    /// messages that waited for that.
     pub(in crate::transport::ucx) fn prove(&mut self) {
         for (number, bytes) in self.unproven.take().unwrap_or_default() {
             let sent = self.send_active(MessageClass::Control, number, bytes);
@@ -66,9 +66,9 @@ impl UcxConnection {
                 "a {class:?} message of {length} bytes cannot be sent; the limit is {most}"
             )));
         }
-        // Rule R1: no header to a peer that knows one stream, and the reply flag on metadata.
-        // Control messages have no such flag: UCX drops a message with it that is read after the
-        // endpoint has failed, and the last word of a server may be read then.
+        // Rule R1: a peer that knows only one stream gets no header; metadata has the reply flag.
+        // Control messages do not have this flag: if the endpoint has failed, UCX drops unread
+        // messages with the flag, but the last message of a server must still be readable then.
         let flags = match class {
             MessageClass::Metadata => UCP_AM_SEND_FLAG_REPLY,
             MessageClass::Control => 0,
@@ -90,7 +90,8 @@ impl UcxConnection {
         let is_large = sending.len() as u64 > LARGE_BYTES;
         self.post(sending, |api, endpoint, buffer, count, mut params| {
             if over_tcp && is_on_host && !is_large {
-                // Rendezvous costs tcp a round trip, and saves it no copy.
+                // With rendezvous, a tcp connection would need one round trip more, and save no
+                // copy.
                 params.op_attr_mask |= UCP_OP_ATTR_FLAG_FAST_CMPL;
             }
             // SAFETY: the endpoint lives; the buffer is the operation's until that is over.
@@ -98,7 +99,8 @@ impl UcxConnection {
         })
     }
 
-    /// Starts to send. An operation that is not over at once needs progress, so a sleeper is woken.
+    /// Starts to send. An operation that does not end at once needs progress, so a sleeper is
+    /// woken.
     fn post<F>(&mut self, sending: Sending, call: F) -> Result<()>
     where
         F: FnOnce(&Api, ucp_ep_h, *const c_void, usize, ucp_request_param_t) -> ucs_status_ptr_t,

@@ -1,4 +1,4 @@
-//! The end of a connection: it is handed to the thread that closes it.
+//! The end of a connection, which is given to the thread that closes it.
 
 use std::mem::ManuallyDrop;
 
@@ -8,8 +8,8 @@ use crate::transport::rdma::Pulls;
 use crate::transport::ucx::closing::{Closing, Remains};
 
 impl UcxConnection {
-    /// Whether all sent messages have left. A close before that drops the rest, and the peer is
-    /// told of a time-out.
+    /// Whether all sent messages have left. A close before that drops the rest, and the peer gets
+    /// the error of a time-out.
     pub(super) fn has_left(&mut self) -> bool {
         if self.ensure_usable().is_err() {
             return true;
@@ -17,7 +17,8 @@ impl UcxConnection {
         let Some(link) = &self.link else {
             return true;
         };
-        // One flush at a time: this is called again and again while a peer reads nothing.
+        // At most one flush at a time, because this is called again and again while a peer reads
+        // nothing.
         let begin = || link.endpoint.begin_flush(&link.worker);
         let mut flush = self.flush.take().unwrap_or_else(begin);
         let gpu = self.gpu.clone();
@@ -31,8 +32,8 @@ impl UcxConnection {
         self.over.is_some()
     }
 
-    /// Makes UCX release everything, on another thread. That thread drops `lent`, the memory that
-    /// the peer was lent, when the peer can no longer reach it; or `lent` is given back.
+    /// Makes another thread release everything in UCX. That thread drops `lent`, the memory that
+    /// the peer was lent, when the peer can no longer reach it; or `lent` is returned here.
     pub(super) fn shut_down(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
         let Some(link) = self.link.take() else {
             return lent;
@@ -44,7 +45,7 @@ impl UcxConnection {
             return None;
         }
         let is_fetched_from = !link.worker.context.goes_over_tcp();
-        // Whoever sleeps on the descriptor shall see that it is over.
+        // A thread that sleeps on the descriptor must notice the end.
         link.worker.wake_for_ever();
         let remains = Remains {
             link,
