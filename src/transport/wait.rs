@@ -1,4 +1,4 @@
-//! Waiting, as only a client does that connects on its own thread, and timers.
+//! Waits, which only a client makes that connects on its own thread; and timers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use rustix::time::{
 
 use crate::cancel::Cancel;
 
-/// Waits until `fd` is ready for `events`. Returns false if `timeout` has passed before.
-/// Errors: `CANCELED` by the token, and as the system says it.
+/// Waits until `fd` is ready for `events`. Returns false if `timeout` passes first.
+/// Errors: `CANCELED` by the token, and errors of the system.
 pub fn wait(
     fd: &impl AsFd,
     events: PollFlags,
@@ -42,7 +42,7 @@ pub fn wait(
 }
 
 /// Waits for `time`, or for the token.
-/// Errors: As the system says it.
+/// Errors: Those of the system.
 pub fn rest(time: Duration, cancel: Option<&Cancel>) -> Result<(), Errno> {
     match cancel {
         Some(cancel) => {
@@ -56,20 +56,20 @@ pub fn rest(time: Duration, cancel: Option<&Cancel>) -> Result<(), Errno> {
     }
 }
 
-/// A timer, readable when its time has come.
+/// A timer. It becomes readable when its time has come.
 #[derive(Debug)]
 pub struct Timer(OwnedFd);
 
 impl Timer {
-    /// A timer whose time never comes, so far.
+    /// A timer without a time: it does not go off.
     pub fn new() -> Result<Self, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         timerfd_create(TimerfdClockId::Monotonic, flags).map(Self)
     }
 
-    /// Sets the time from now on; with `None` it never comes.
+    /// Sets the time, counted from now; `None`: the timer does not go off.
     pub fn set(&self, time: Option<Duration>) -> Result<(), Errno> {
-        // The system takes zero for never.
+        // For the system, zero means that the timer never goes off.
         const AT_ONCE: Duration = Duration::from_nanos(1);
         let time = time.map(|time| time.max(AT_ONCE));
         let never = Timespec::default();

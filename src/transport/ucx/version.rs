@@ -7,14 +7,15 @@ use ucx1_sys::Api;
 use crate::error::{Error, Result};
 use crate::transport::ucx::error::version_text;
 
-/// The first minor version of UCX 1 whose connections by socket address older ones do not know.
+/// The first minor version of UCX 1 whose connections by socket address do not work with older
+/// ones.
 const BORDER: u32 = 14;
 
-/// The first minor version of UCX 1 that keeps the events of a closed descriptor from a later
-/// descriptor with its number (UCX's pull request 9942).
+/// The first minor version of UCX 1 that does not mix up events of a closed descriptor with those
+/// of a later one of the same number (UCX's pull request 9942).
 const KEEPS_EVENTS_APART: u32 = 18;
 
-/// Warns a server, once, of a UCX that can end the process when connections end and begin.
+/// Warns a server, once, if its UCX can end the process when connections end and begin.
 pub(super) fn warn_of_mixed_events(api: &Api) {
     static ONCE: Once = Once::new();
     if api.version().1 < KEEPS_EVENTS_APART {
@@ -37,7 +38,7 @@ pub(super) fn warn_of_mixed_events(api: &Api) {
 pub(super) fn ensure_compatible(api: &Api, theirs: &str) -> Result<()> {
     let (_, minor, _) = api.version();
     let Some(other) = minor_of(theirs) else {
-        // An unknown version is not refused: if the two do not fit, connecting fails.
+        // An unknown version is not refused. If the two do not fit, connecting fails.
         tracing::debug!("the server's UCX version `{theirs}` is none that is known");
         return Ok(());
     };
