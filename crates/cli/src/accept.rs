@@ -30,7 +30,7 @@ const TEMPORARY: &str = ".dipc-put-";
 /// Most bytes of a name. With an ending it is a name for every file system.
 const MOST_NAME: usize = 200;
 
-/// Clients can cause any number of lines.
+/// Bounds these log lines, because clients can cause any number.
 static LINES: Lines = Lines::new();
 
 /// The header that tells a client under which name its table is served.
@@ -62,7 +62,7 @@ impl Ending {
 /// The directory, which this process alone fills.
 pub struct Folder {
     path: PathBuf,
-    /// Locked until the drop, also that of a process that is killed.
+    /// Locked until the drop, or until the process ends, even if it is killed.
     handle: File,
 }
 
@@ -98,11 +98,11 @@ impl Folder {
                 fs::remove_file(entry.path()).with_context(doing)?;
             }
         }
-        // A folder that cannot be written is known before the first client comes.
+        // The test file shows that the folder can be written before the first client comes.
         let trial = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(path);
         trial.with_context(doing)?;
-        // Errors for clients have the path taken out of their texts, which a relative one, as `.`,
-        // would not allow.
+        // An absolute path: errors for clients have it removed from their texts, and a relative
+        // path, such as `.`, could not be found there.
         let path = fs::canonicalize(path).with_context(doing)?;
         Ok(Self { path, handle })
     }
@@ -115,7 +115,7 @@ impl Folder {
     /// The files of a table.
     fn files_of(&self, ticket: &str) -> Vec<PathBuf> {
         let paths = ENDINGS.map(|ending| self.path.join(format!("{ticket}.{ending}")));
-        // Also a link to nowhere has the name.
+        // A link to nowhere also occupies the name.
         let there = |path: &PathBuf| fs::symlink_metadata(path).is_ok();
         paths.into_iter().filter(there).collect()
     }
@@ -138,7 +138,7 @@ pub struct Accepting {
     rules: Rules,
     server: WeakServer,
     tables: Tables,
-    /// One table at a time gets its name.
+    /// Only one table at a time gets its name.
     naming: Mutex<()>,
 }
 
@@ -154,7 +154,7 @@ impl Accepting {
         })
     }
 
-    /// Most memory of a message beside its body, if the command line says it.
+    /// Most memory of a message in addition to its body, if the command line sets it.
     pub fn message_limit(&self) -> Option<u64> {
         self.rules.reading.message_limit
     }
@@ -171,7 +171,7 @@ impl Accepting {
         let failed = |error| self.failed(&path, &error);
         let target = Target::file(path.clone()).map_err(failed)?;
         let sink = || Sink::create_beside(target, schema, TEMPORARY, self.rules.replaces);
-        // Whatever else a writer panics over.
+        // Any other panic of a writer.
         let mut sink = calm::catch(sink)
             .map_err(|_| changed(&path))?
             .map_err(failed)?;
@@ -236,8 +236,8 @@ impl Accepting {
         }
     }
 
-    /// The error of a file for its client, which need not know where the files are. What is no
-    /// refusal is logged.
+    /// The error of a file for its client, without paths of the server. An error that is no refusal
+    /// is logged.
     fn failed(&self, path: &Path, error: &anyhow::Error) -> Error {
         if let Some(error) = error.downcast_ref::<Error>() {
             return error.clone();
@@ -273,7 +273,7 @@ impl Accepting {
             return;
         };
         let described = match server.serve(ticket, provider) {
-            // The provider of the table before reads the new file.
+            // The provider of the old table stays, and reads the new file.
             Err(error) if error.status() == Status::AlreadyExists => Ok(()),
             outcome => outcome,
         }
@@ -339,7 +339,7 @@ impl Incoming {
             return Err(Error::new(Status::AlreadyExists, text));
         }
         let mut described = None;
-        // What cannot be read would stop the next start of the server.
+        // A file that cannot be read would stop the next start of the server.
         let readable = |path: &Path| {
             let source = Source::File(path.to_path_buf());
             let reader = source.reader(reading).context("it does not read back")?;
@@ -357,7 +357,8 @@ impl Incoming {
         calm::catch(|| sink.finish_if(readable))
             .map_err(Error::invalid_data)?
             .map_err(|error| accepting.failed(&self.path, &error))?;
-        // The file has its name, so this is no failure of the table. Not every file system can.
+        // The file has its name already, so an error here is no failure of the table: not every
+        // file system can do this.
         if let Err(error) = accepting.folder.handle.sync_all() {
             warn!(reason = %error, "the name may not outlive a failure of the machine");
         }
@@ -436,7 +437,7 @@ fn ensure_wanted(request: &Request<'_>) -> Result<()> {
 }
 
 /// Takes the tables of libdipc's clients. The answer to an exchange is the table as it is served
-/// thereafter.
+/// from then on.
 pub struct Taker(pub Arc<Accepting>);
 
 impl Taker {
@@ -480,7 +481,7 @@ impl Provider for Taker {
     }
 }
 
-/// The server asks its handler only where it has nothing.
+/// The server asks its handler only about tickets that it does not serve itself.
 fn unknown(request: &Request<'_>) -> Error {
     let ticket = String::from_utf8_lossy(request.ticket());
     let text = format!("the server has no ticket {ticket:?}");

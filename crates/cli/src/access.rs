@@ -41,7 +41,8 @@ pub struct Access {
     file: Option<PathBuf>,
     subjects: Vec<String>,
     uids: Vec<u32>,
-    /// Tokens are compared by their codes under this key: that takes as long for any text.
+    /// Tokens are compared by their authentication codes under this key. So the time of a
+    /// comparison does not depend on the token.
     key: hmac::Key,
 }
 
@@ -50,7 +51,7 @@ pub struct Asker<'a> {
     /// The header `authorization`.
     pub authorization: Option<&'a [u8]>,
     pub certificate: Option<&'a PeerCertificate>,
-    /// The user, where the client is of this machine.
+    /// The user, if the client is of this machine.
     pub uid: Option<u32>,
 }
 
@@ -62,7 +63,7 @@ struct Token {
 }
 
 impl Access {
-    /// Of the arguments; `None`: they say nothing.
+    /// The access that the arguments describe; `None`: the arguments restrict nothing.
     pub fn new(args: &AccessArgs) -> Result<Option<Self>> {
         if args.token_file.is_none() && args.allow_subject.is_empty() && args.allow_uid.is_empty() {
             return Ok(None);
@@ -88,7 +89,7 @@ impl Access {
         Ok(Some(access))
     }
 
-    /// Reads the file again. Where it cannot be read everything stays as it was.
+    /// Reads the file again. If it cannot be read everything stays as it was.
     pub fn reload(&self) -> Result<()> {
         let Some(file) = &self.file else {
             return Ok(());
@@ -105,7 +106,7 @@ impl Access {
             .with_context(|| format!("cannot read the tokens of {shown}"))?;
         let mut tokens: Vec<Token> = Vec::new();
         for (number, line) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
-            // What is behind a word that begins with # is a comment.
+            // A word that begins with # starts a comment.
             let words: Vec<_> = line
                 .split_whitespace()
                 .take_while(|word| !word.starts_with('#'))
@@ -157,7 +158,7 @@ impl Access {
         })
     }
 
-    /// The name of whoever asks, if it may.
+    /// The name of the client, if it may do what it asks for.
     ///
     /// # Errors
     ///
@@ -224,7 +225,8 @@ fn token_in(value: &[u8]) -> Option<&[u8]> {
         .then_some(token)
 }
 
-/// What a word of a token's verbs allows: who may get a table may know of it.
+/// The verbs that a word in the file allows: a client that may get a table may also list and
+/// describe it.
 fn verbs_of(word: &str) -> Result<Vec<Verb>> {
     const GET: [Verb; 3] = [Verb::Get, Verb::Describe, Verb::List];
     Ok(match word {
@@ -336,7 +338,7 @@ mod tests {
         assert!(check(None, Some(7)) && !check(None, Some(0)) && !check(None, None));
     }
 
-    /// A line that says nothing sound is named.
+    /// The error for a malformed line names the line.
     #[test]
     fn lines_that_are_wrong_are_named() {
         for (text, told) in [

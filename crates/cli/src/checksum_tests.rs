@@ -25,7 +25,7 @@ fn numbers() -> Int32Array {
     Int32Array::from(vec![Some(1), None, Some(3), Some(4), None, Some(6)])
 }
 
-/// One column of every kind of layout, six rows each, with nulls where the type has them.
+/// One column of every kind of layout, six rows each, with nulls if the type has them.
 fn every_layout() -> RecordBatch {
     let valid = || NullBuffer::from(vec![true, false, true, true, true, false]);
     let words = || {

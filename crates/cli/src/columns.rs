@@ -45,12 +45,12 @@ impl Columns {
         self.0.iter().copied().eq(0..schema.fields().len())
     }
 
-    /// The schema with these columns alone.
+    /// The schema with only these columns.
     pub fn of_schema(&self, schema: &Schema) -> Result<Arc<Schema>, ArrowError> {
         schema.project(&self.0).map(Arc::new)
     }
 
-    /// The batch with these columns alone.
+    /// The batch with only these columns.
     pub fn of_batch(&self, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
         batch.project(&self.0)
     }

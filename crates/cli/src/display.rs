@@ -19,7 +19,7 @@ use crate::columns::{rebuilt, with_children};
 /// Longest text of a cell, because one value can be a list of any length.
 const MAX_CELL: usize = 1 << 16;
 
-/// Widest column of a list, in characters. A longer text stands out of its column.
+/// Widest column of a list, in characters. A longer text overflows its column.
 const MAX_WIDTH: usize = 100;
 
 /// Longest line of the log, because peers can cause long texts.

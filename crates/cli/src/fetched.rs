@@ -21,7 +21,7 @@ pub trait Counted: Send {
     /// Figures up to now.
     fn stats(&self) -> StreamStats;
 
-    /// How many rows the table has, if the server said so when it was asked for the table.
+    /// How many rows the table has, if the server said so in answer to the request for the table.
     fn total_rows(&self) -> Option<u64> {
         None
     }
@@ -50,8 +50,8 @@ impl Counted for Reader {
     }
 }
 
-/// Asks for `selection`. Where the server cannot select the columns, asks for all of them: the work
-/// on the rows leaves out the others, or says which there are.
+/// Asks for `selection`. If the server cannot select the columns, asks for all of them: the work on
+/// the rows then leaves out the others, or reports which columns there are.
 pub fn ask_selected<T>(selection: &Selection, ask: impl Fn(Selection) -> Result<T>) -> Result<T> {
     match ask(selection.clone()) {
         Err(error)

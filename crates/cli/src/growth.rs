@@ -1,5 +1,5 @@
-//! A bound on a file that is made of what a stranger sends. A few bytes can stand for long values in
-//! many rows.
+//! A bound on a file that is written from a stranger's data. A few bytes can stand for long values
+//! in many rows.
 
 use anyhow::Result;
 use dipc::Error;
@@ -27,7 +27,7 @@ impl Growth {
         }
     }
 
-    /// Fails for a file of so many bytes over its bound.
+    /// Fails if a file of this many bytes is over its bound.
     pub fn ensure(&self, bytes: u64) -> Result<()> {
         match self.0 {
             Some(most) if bytes > most => Err(Error::unsupported(format!(

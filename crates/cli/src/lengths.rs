@@ -74,7 +74,7 @@ pub fn widest(values: &ArrayRef) -> usize {
 pub fn ensure_writable(batch: &RecordBatch) -> Result<()> {
     let rows = batch.num_rows();
     let fields = batch.schema_ref().fields();
-    // Beside a column with memory the rows are not more than its bits.
+    // A column with memory bounds the rows: they are no more than its bits.
     let is_bounded = (fields.iter()).any(|field| has_rows_in_memory(field.data_type()));
     let most = if is_bounded {
         rows.max(MAX_VALUES)

@@ -13,7 +13,7 @@ use crate::parse::UsageError;
 
 /// Schemes of Dissociated IPC, also those without a transport in this build.
 pub const SCHEMES: [&str; 4] = ["shm", "tls", "tcp", "ucx"];
-/// Most servers that a server which drains names.
+/// Most servers that a draining server may name.
 const MOST_REDIRECTS: usize = 16;
 /// Most bytes of the URI of one.
 const MOST_REDIRECT_BYTES: usize = 1024;

@@ -29,14 +29,14 @@ pub const PATH: &str = "/metrics";
 const READY: &str = "/ready";
 /// Prometheus' text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// Most connections at once. The oldest ends where one more comes: who says nothing holds up
-/// nobody.
+/// Most connections at once. If one more comes, the oldest is closed, so that a silent client holds
+/// up nobody.
 const MOST: usize = 64;
 /// How long a client may take to ask.
 const ASK_TIME: Duration = Duration::from_secs(2);
 /// How long a connection may last. It serves one request.
 const LAST_TIME: Duration = Duration::from_secs(30);
-/// How long to wait where the system accepts no connection.
+/// How long to wait if the system accepts no connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Whose figures they are.

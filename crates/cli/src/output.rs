@@ -35,7 +35,7 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     write(io::stdout().lock(), text).map_err(|error| refused(error.into()))
 }
 
-/// Prints `text` in the place of what the terminal shows.
+/// Replaces what the terminal shows by `text`.
 ///
 /// Fails like [`print`].
 pub fn redraw(text: &str) -> anyhow::Result<()> {

@@ -25,7 +25,7 @@ pub fn duration(text: &str) -> Result<Duration> {
     let read = parser.disable_infinity(true).parse(text);
     let time = read.and_then(|time| Duration::try_from(time).map_err(Into::into));
     match time {
-        // The parser's word for more than there is.
+        // What the parser says for a number that is too large.
         Ok(Duration::MAX) => bail!("{text:?} is too long"),
         Ok(time) => Ok(time),
         Err(error) => bail!("{text:?} is not a time, as 5, 2.5s, 300ms, 50us or 2m: {error}"),

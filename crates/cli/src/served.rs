@@ -22,7 +22,8 @@ pub struct Served {
     name: Arc<str>,
     source: Source,
     reading: Reading,
-    /// Clients can cause any number. Each table has its own, so that none hides another's fault.
+    /// Bounds the log lines that clients cause. Each table has its own bound, so that no table
+    /// hides the fault of another.
     lines: Arc<Lines>,
 }
 
@@ -82,7 +83,7 @@ impl Provider for SourceProvider {
         Ok(batches(reader))
     }
 
-    /// Files must not change while they are served, but by `--replace`.
+    /// Files must not change while they are served, except by `--replace`.
     fn is_deterministic(&self) -> bool {
         self.is_fixed
     }

@@ -1,6 +1,6 @@
-//! What a service manager such as systemd hands over, and what it is told: sockets (LISTEN_FDS),
-//! and how the server is (NOTIFY_SOCKET). The manuals sd_listen_fds(3) and sd_notify(3) have the
-//! protocols.
+//! What a service manager such as systemd hands over, and what the server reports to it: sockets
+//! (LISTEN_FDS), and how the server is (NOTIFY_SOCKET). The manuals sd_listen_fds(3) and
+//! sd_notify(3) have the protocols.
 
 use std::env;
 use std::ffi::OsStr;
@@ -32,20 +32,20 @@ const VARIABLES: [&str; 4] = [
 #[derive(Default)]
 pub struct Manager {
     told: Option<(UnixDatagram, SocketAddr)>,
-    /// It knows that the server is ready, and not that it stops.
+    /// The manager has been told that the server is ready, and not yet that it stops.
     is_ready: AtomicBool,
 }
 
 /// A socket that the manager has made.
 pub struct GivenSocket {
     pub socket: OwnedFd,
-    /// Its number, before it was taken over.
+    /// The descriptor's number, before it was taken over.
     number: RawFd,
-    /// By FileDescriptorName=; empty: it has none.
+    /// The name from FileDescriptorName=; empty: no name.
     name: String,
 }
 
-/// Takes what the environment says, and removes it: children have another manager.
+/// Takes the manager's variables out of the environment, because they are not for children.
 ///
 /// Called before the process has other threads.
 pub fn take() -> Result<(Manager, Vec<GivenSocket>)> {
@@ -145,8 +145,8 @@ impl Manager {
         self.tell(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// The server reads its files again by `reload`, if it is ready.
-    /// What it gives is why a file cannot be used.
+    /// The server reads its files again by `reload`, if it is ready. `reload` gives the reason why
+    /// a file cannot be used.
     pub fn reloading(&self, reload: impl FnOnce() -> Option<String>) {
         let is_ready = self.is_ready.load(Ordering::Acquire);
         if is_ready {

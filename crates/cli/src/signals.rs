@@ -80,7 +80,7 @@ pub fn cancelling(blocked: Option<&'static str>) -> Result<Cancel> {
     Ok(cancel)
 }
 
-/// SIGHUP, which waits until somebody looks.
+/// SIGHUP, which stays pending until `reload` handles it.
 pub struct Hangups(Option<Signals>);
 
 impl Hangups {

@@ -33,7 +33,8 @@ mod tests {
 
     use super::*;
 
-    /// Promise of the module: a wild view ends the file with a text, and not the process.
+    /// Promise of the module: an invalid view ends the file with an error text, and does not end
+    /// the process.
     #[test]
     fn wild_views_reach_no_writer() {
         let wild = vec![20 | 1 << 64 | 500 << 96];

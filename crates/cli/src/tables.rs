@@ -17,7 +17,7 @@ use crate::source::{Metadata, Reader};
 pub struct Tables(Arc<RwLock<BTreeMap<Vec<u8>, Table>>>);
 
 impl Tables {
-    /// Adds a table, in the place of another if there is one.
+    /// Adds a table; replaces a table with the same ticket.
     pub fn insert(&self, ticket: Vec<u8>, table: Table) {
         self.0.write().insert(ticket, table);
     }

@@ -167,7 +167,7 @@ pub fn compare_columns(received: &Schema, expected: &SchemaRef) -> Option<Differ
     if received == expected {
         return None;
     }
-    // To name all columns of a wide table would hide the different one.
+    // A list of all columns of a wide table would hide the one that differs.
     let first = received.iter().zip(&expected).position(|(r, e)| r != e);
     let at = first.unwrap_or_else(|| received.len().min(expected.len()));
     let show = |columns: &[String]| {

@@ -11,7 +11,7 @@ pub enum LoadError {
     NotFound {
         /// What was looked for: a file, or a name that the dynamic linker searches.
         library: PathBuf,
-        /// The dynamic linker's words.
+        /// The dynamic linker's text.
         cause: String,
     },
     /// The library lacks a function that UCX has.

@@ -9,7 +9,7 @@
 //! the structs that grew are guarded by their `field_mask`. Fields that 1.12 does not know
 //! (`ucp_request_param_t::memh`, `ucp_ep_params_t::local_sockaddr`) are ignored by it.
 //!
-//! No function here reads or changes the environment, but for `DIPC_UCX_LIBRARY`, which is read.
+//! No function here changes the environment; of its variables only `DIPC_UCX_LIBRARY` is read.
 
 #[cfg(not(all(
     target_os = "linux",

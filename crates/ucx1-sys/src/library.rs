@@ -15,8 +15,8 @@ pub(crate) const UCP: &str = "libucp.so.0";
 /// NOW, so that a library with something missing fails here and not in the middle of a call. LOCAL,
 /// so that its symbols stay out of the way of whatever else the process loads, a second UCX inside
 /// another package, say: UCX's plug-ins name the libraries that they need themselves. NODELETE,
-/// since UCX has threads, handlers at exit and hooks in the C library, so that unloading it is
-/// never right; for that reason nothing here calls `dlclose` either.
+/// because UCX has threads, handlers at exit and hooks in the C library, so it must never be
+/// unloaded. For the same reason nothing here calls `dlclose`.
 const FLAGS: c_int = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE;
 
 /// A library that stays open until the process ends.
@@ -72,7 +72,7 @@ impl Library {
     }
 
     /// The address of `function`, in the library or in one that it is linked with: so libucp's
-    /// handle gives the functions of the libucs that it uses, and of no other.
+    /// handle gives the functions of exactly the libucs that it uses.
     pub(crate) fn symbol(&self, function: &'static str) -> Result<*mut c_void, LoadError> {
         let missing = || LoadError::NotUcx {
             library: self.path.clone(),
@@ -176,7 +176,7 @@ fn is_ucp(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// A UCX is known by its name, whatever version or hash is in it, and nothing else is.
+    /// A UCX is recognised by its name, with any version or hash in it, and no other library is.
     #[test]
     fn names_of_ucp() {
         for name in [

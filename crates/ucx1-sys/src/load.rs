@@ -10,7 +10,7 @@ use crate::library::{Library, UCP};
 use crate::signals::keep_signal_handlers;
 use crate::table::Api;
 
-/// The environment variable that names the library to load, where the caller names none.
+/// The environment variable that names the library to load, if the caller names none.
 pub const LIBRARY_VARIABLE: &str = "DIPC_UCX_LIBRARY";
 
 /// UCX, loaded on the first call and the same ever after.

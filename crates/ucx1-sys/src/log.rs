@@ -72,7 +72,7 @@ unsafe extern "C" fn on_message(
     // SAFETY: UCX passes a format and the arguments that belong to it, and uses them no more after
     // a handler that stops; at most the buffer is written, with a zero at its end.
     unsafe { vsnprintf(text.as_mut_ptr().cast(), text.len(), format, arguments) };
-    // Unwinding into C would be undefined. What the handler panicked with is its own affair.
+    // Unwinding into C would be undefined. The payload of the panic is ignored.
     let called = catch_unwind(|| {
         let text = CStr::from_bytes_until_nul(&text)
             .unwrap_or_default()

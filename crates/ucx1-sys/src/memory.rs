@@ -10,7 +10,7 @@ type SetValue = unsafe extern "C" fn(*const c_char, *const c_char) -> ucs_status
 
 impl Api {
     /// Turns UCX's cache of memory types off (`MEMTYPE_CACHE`), so that UCX asks the driver about
-    /// each pointer that is not said to be the host's. Returns whether that succeeded.
+    /// each pointer, unless the caller says that it is the host's. Returns whether that succeeded.
     ///
     /// The cache takes an address that it does not know for the host's. It knows only what was
     /// allocated after UCX was loaded, by functions of the driver that UCX could replace; and the

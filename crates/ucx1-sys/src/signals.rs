@@ -40,8 +40,8 @@ impl Drop for Saved {
     fn drop(&mut self) {
         if stack().ss_sp != self.stack.ss_sp {
             // SAFETY: the stack that the thread had, or "none": whoever set it keeps its memory
-            // until the thread ends or the stack is replaced, and it was replaced behind their
-            // back.
+            // until the thread ends or the stack is replaced, and UCX replaced it without their
+            // knowledge.
             unsafe { libc::sigaltstack(&raw const self.stack, std::ptr::null_mut()) };
         }
         for (signal, before) in &self.handlers {
@@ -79,8 +79,8 @@ fn current(signal: i32) -> Option<libc::sigaction> {
     (result == 0).then(|| unsafe { action.assume_init() })
 }
 
-/// Whether both do the same. The mask does not count, for nobody changes it alone; neither does the
-/// flag that the C library adds on its own.
+/// Whether both do the same. The mask is not compared, because nobody changes only the mask; nor is
+/// the flag that the C library itself adds.
 fn same(one: &libc::sigaction, other: &libc::sigaction) -> bool {
     const SA_RESTORER: i32 = 0x0400_0000;
     one.sa_sigaction == other.sa_sigaction && (one.sa_flags ^ other.sa_flags) & !SA_RESTORER == 0

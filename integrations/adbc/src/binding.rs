@@ -14,8 +14,8 @@ use arrow::record_batch::RecordBatchIterator;
 use crate::error::invalid;
 use crate::made::MADE;
 
-/// ADBC's `StatementBind`. That of `adbc_ffi` panics where a row is null, and from then on refuses
-/// every call of the process; so the array is bound as a stream.
+/// ADBC's `StatementBind`. The one of `adbc_ffi` panics if a row is null, and then refuses every
+/// further call of the process. So the array is bound as a stream here.
 ///
 /// # Safety
 ///
@@ -31,9 +31,9 @@ pub(crate) unsafe extern "C" fn bind(
     let Some(bind_stream) = MADE.StatementBindStream else {
         return ADBC_STATUS_NOT_IMPLEMENTED;
     };
-    // A panic about an array that is none must not leave a function of C.
-    // SAFETY: the caller promises that `values` and `schema` are NULL, or an array that is the
-    // driver's from now on and its schema.
+    // A panic because of an invalid array must not leave a function that C calls. SAFETY: the
+    // caller promises that `values` and `schema` are NULL, or an array that is the driver's from
+    // now on and its schema.
     let batch = catch_unwind(AssertUnwindSafe(|| unsafe { taken(values, schema) }));
     let batch = batch.unwrap_or_else(|_| Err(invalid("what is bound is no array of Arrow")));
     match batch {

@@ -1,4 +1,4 @@
-//! Connections: what is there, and parts of result sets.
+//! Connections: what the server has, and parts of result sets.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::settings::Settings;
 use crate::statement::Statement;
 use crate::values::{bytes_of, flag, parsed, text};
 
-/// The options of requests to one server, for statements. Nothing is connected before a request.
+/// The options of requests to one server, for statements. It connects only with the first request.
 pub struct Connection {
     session: Session,
     running: Running,

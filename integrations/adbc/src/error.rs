@@ -5,22 +5,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use adbc_core::error::{Error, Result, Status};
 use arrow::error::ArrowError;
 
-/// Says what the arguments of a call lack.
+/// An error that says what is wrong with the arguments of a call.
 pub(crate) fn invalid(text: impl Into<String>) -> Error {
     Error::with_message_and_status(text, Status::InvalidArguments)
 }
 
-/// Says what this driver, or libdipc, does not do.
+/// An error that says what this driver, or libdipc, does not support.
 pub(crate) fn not_implemented(text: impl Into<String>) -> Error {
     Error::with_message_and_status(text, Status::NotImplemented)
 }
 
-/// Says what has to be done before the call.
+/// An error that says what has to be done before the call.
 pub(crate) fn invalid_state(text: impl Into<String>) -> Error {
     Error::with_message_and_status(text, Status::InvalidState)
 }
 
-/// Says that something has no value, or is not there.
+/// An error that says that something has no value, or does not exist.
 pub(crate) fn not_found(text: impl Into<String>) -> Error {
     Error::with_message_and_status(text, Status::NotFound)
 }
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(guarded(|| Ok(1)).unwrap(), 1);
     }
 
-    /// Each status has one of ADBC's, and its name goes with the error.
+    /// Each status has a status of ADBC, and its name goes with the error.
     #[test]
     fn statuses_keep_their_meaning() {
         for status in dipc::Status::ALL {

@@ -1,9 +1,9 @@
 //! The entry points, and streams that tell their errors.
 //!
 //! `adbc_ffi` makes the functions of a driver. Its streams reduce every error to one of four
-//! `errno` and a text, where ADBC demands `ECANCELED` of a cancelled one, and lets a driver tell
-//! status and details. So each stream is handed out inside another, which remembers libdipc's own
-//! error.
+//! `errno` values and a text. But ADBC demands `ECANCELED` from a cancelled stream, and lets a
+//! driver report status and details. So each stream is handed out inside another, which remembers
+//! libdipc's own error.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -180,7 +180,7 @@ struct Telling {
 }
 
 impl Telling {
-    /// Puts a stream in the place of the one at `stream`, which it owns from now on.
+    /// Replaces the stream at `stream` by a new one, which owns the old one from now on.
     ///
     /// # Safety
     ///
@@ -296,7 +296,7 @@ unsafe extern "C" fn error_from_array_stream(
 ) -> *const FFI_AdbcError {
     // SAFETY: the caller promises that it is NULL or a stream.
     let of = unsafe { stream.cast::<Stream>().as_ref() }.and_then(|stream| stream.release);
-    // A stream that is released, or another driver's, has no error here.
+    // A released stream, or the stream of another driver, has no error here.
     if !of.is_some_and(|of| ptr::fn_addr_eq(of, release as unsafe extern "C" fn(*mut Stream))) {
         return ptr::null();
     }
@@ -310,6 +310,6 @@ unsafe extern "C" fn error_from_array_stream(
         // SAFETY: the caller promises that it is writable.
         unsafe { status.write(*code) };
     }
-    // A driver manager writes to it: which driver has made it.
+    // The driver manager writes into this field which driver has made the error.
     ptr::from_mut(error).cast_const()
 }

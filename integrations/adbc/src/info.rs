@@ -23,7 +23,7 @@ enum Value {
     Number(i64),
 }
 
-/// What this driver knows, in the order of the codes.
+/// The values that this driver has, in the order of their codes.
 fn known() -> [(InfoCode, Value); 9] {
     let text = |text: &str| Value::Text(text.to_owned());
     let version = env!("CARGO_PKG_VERSION");

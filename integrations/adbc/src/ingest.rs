@@ -15,13 +15,13 @@ use crate::error::{OrAdbc as _, guarded, invalid, invalid_state, not_found, not_
 use crate::session::Session;
 use crate::values::{bytes_of, flag, text};
 
-/// The header of a put that tells the server's host what to do with a table that is there.
+/// The header of a put that tells the server's host what to do if the table exists already.
 const MODE: &str = "adbc.ingest.mode";
 
 /// Where bound data goes.
 #[derive(Default)]
 pub(crate) struct Target {
-    /// The table, of which the ticket is made.
+    /// The name of the table, from which the ticket is made.
     pub(crate) table: Option<String>,
     mode: Option<IngestMode>,
 }
@@ -63,7 +63,7 @@ impl Target {
     }
 
     fn mode(&self) -> IngestMode {
-        // What ADBC says of statements that do not set it.
+        // The default that ADBC defines.
         self.mode.unwrap_or(IngestMode::Create)
     }
 
@@ -73,7 +73,7 @@ impl Target {
     /// # Errors
     ///
     /// `NotImplemented`: the server's host does not follow the mode. `AlreadyExists`: there is such
-    /// a table. Those of a put.
+    /// a table. The errors of a put.
     pub(crate) fn ingest(
         &self,
         table: &str,
@@ -93,7 +93,7 @@ impl Target {
                  add it to the option dipc.ingest.modes"
             )));
         }
-        // A server may be one that replaces tables.
+        // The server may replace tables.
         if mode == IngestMode::Create && session.describe(table.as_bytes(), token)?.is_some() {
             let text = format!("the server has a table {table:?}");
             return Err(Error::with_message_and_status(text, Status::AlreadyExists));

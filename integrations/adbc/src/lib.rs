@@ -18,8 +18,8 @@
 //!         print(cursor.fetch_arrow_table().num_rows)
 //! ```
 //!
-//! polars reads by the same connection, `polars.read_database("lineitem", connection)`, and DuckDB
-//! the result set, `duckdb.arrow(cursor.fetch_record_batch())`.
+//! polars reads from the same connection by `polars.read_database("lineitem", connection)`, and
+//! DuckDB reads the result set by `duckdb.arrow(cursor.fetch_record_batch())`.
 //!
 //! # What a statement is
 //!
@@ -34,9 +34,9 @@
 //! | `GetObjects` | list, and describe of each table; names that are not UTF-8 are left out |
 //! | `Cancel` | ends the requests of the statement, or the connection's own |
 //!
-//! The driver knows no SQL: the server's host gives the text its meaning. A partition that was read
+//! The driver knows no SQL: the server's host gives the text its meaning. A partition that comes
 //! from elsewhere is not trusted: a server that is not the connection's own does not get the token,
-//! unless `dipc.send_secrets` is set, and one of ucx is asked only with `dipc.trusted_network`.
+//! unless `dipc.send_secrets` is set, and a ucx server is asked only with `dipc.trusted_network`.
 //!
 //! There are no transactions, catalogs, parameters or statistics. Such calls fail with
 //! `NotImplemented` or, for commit and rollback, `InvalidState`. A query with bound data is
@@ -48,10 +48,10 @@
 //! Values are texts, numbers or bytes; flags are `true` or `false`. Databases take all of them.
 //! Connections and statements take those of requests too, which then go before the database's. An
 //! unknown name fails with `NotImplemented`, as ADBC demands, and a value that cannot be used with
-//! `InvalidArguments`: of requests at once, of databases when the database is initialised. Files
-//! must be there by then.
+//! `InvalidArguments`: for options of requests at once, for those of databases when the database is
+//! initialised. Files must be there by then.
 //!
-//! All times are in seconds, up to `1000000000`, or `inf`, for ever; so a statement can lift a
+//! All times are in seconds, up to `1000000000`, or `inf`: no limit. So a statement can remove a
 //! limit of its database. A time limit is at least `0.000001`: one of `0` would end what it is for.
 //!
 //! | Of databases | Value | Default |
@@ -68,7 +68,8 @@
 //! | Of requests | Value | Default |
 //! |---|---|---|
 //! | `dipc.token` | token, sent as the header `authorization: Bearer TOKEN` | none |
-//! | `dipc.header.KEY` | value of the header `KEY`; no `authorization` beside a token | none |
+//! | `dipc.header.KEY` | value of the header `KEY`; no `authorization` together with a token | none
+//!   |
 //! | `dipc.send_secrets` | flag: the token also where others can read it | `false` |
 //! | `dipc.connect_timeout` | time limit from connecting to the first answer | `10` |
 //! | `dipc.stall_timeout` | time limit of the server's silence | `inf` |
@@ -91,27 +92,28 @@
 //! | `dipc.columns` | names of columns, with commas; one with a comma in quotes, as in CSV | all |
 //! | `dipc.filter` | which rows: an extended expression of Substrait, as bytes | all |
 //! | `dipc.offset` | how many rows that pass are left out, first | `0` |
-//! | `dipc.limit` | most rows that pass behind those | all |
+//! | `dipc.limit` | most rows that pass after those | all |
 //!
-//! These are for `ExecuteQuery`: what is not selected is not sent, but of more columns than a request
-//! can name (4,096, in 64 KiB with the filter) the server sends all, and the driver selects. An empty
-//! value lifts them. The schema of `ExecuteSchema` has the columns; `ExecutePartitions` is refused
-//! with them. A server that knows no selections, or a function of the filter, fails the query with
-//! `NotImplemented`.
+//! These are for `ExecuteQuery`: the server sends only what is selected. If there are more columns
+//! than a request can name (4,096, in 64 KiB with the filter), the server sends all columns, and
+//! the driver selects. An empty value removes an option. The schema of `ExecuteSchema` has the
+//! columns; `ExecutePartitions` is refused with them. A server that knows no selections, or a
+//! function of the filter, fails the query with `NotImplemented`.
 //!
 //! # Ingestion
 //!
 //! A put has the header `adbc.ingest.mode` with `create`, `append`, `replace` or `create_append`.
 //! Only the server's host can follow it, so a mode that is not in `dipc.ingest.modes` is refused
 //! with `NotImplemented`. `dipc serve --accept` follows `create`, and with `--replace` also
-//! `replace`. `create` fails with `AlreadyExists` where the server describes such a table already.
+//! `replace`. `create` fails with `AlreadyExists` if the server describes such a table already.
 //!
 //! # Errors
 //!
-//! An error has the text of libdipc's. Its details name libdipc's status (`dipc.status`), and where
-//! they are known the `errno` (`dipc.errno`), servers to ask instead (`dipc.elsewhere`) and the
-//! seconds to wait (`dipc.retry_after`). That of an error in the middle of a result set is told by
-//! `AdbcErrorFromArrayStream`; the stream itself has the text and an `errno`, as `ECANCELED`.
+//! An error has the text of libdipc's. Its details name libdipc's status (`dipc.status`) and, if
+//! they are known, the `errno` (`dipc.errno`), servers to ask instead (`dipc.elsewhere`) and the
+//! seconds to wait (`dipc.retry_after`). For an error in the middle of a result set,
+//! `AdbcErrorFromArrayStream` gives the details; the stream itself has the text and an `errno` such
+//! as `ECANCELED`.
 //!
 //! # Threads
 //!

@@ -27,7 +27,7 @@ pub(crate) const TABLE: &str = "TABLE";
 const NO_NULLS: i16 = 0;
 const NULLABLE: i16 = 1;
 
-/// Which objects are asked for, and how deep. Names are patterns of SQL's LIKE.
+/// Which objects are asked for, and down to which level. Names are patterns of SQL's LIKE.
 pub(crate) struct Objects<'a> {
     pub(crate) depth: ObjectDepth,
     pub(crate) catalog: Option<&'a str>,
@@ -45,7 +45,7 @@ struct Table {
 
 impl Objects<'_> {
     pub(crate) fn result_set(&self, session: &Session, token: Arc<Cancel>) -> Result<ResultSet> {
-        // What has no catalog is found by the empty name.
+        // The empty name finds what has no catalog.
         let has_catalog = matches(self.catalog, "");
         let has_schema = has_catalog && matches(self.db_schema, "");
         let depth = self.depth;
@@ -65,7 +65,7 @@ impl Objects<'_> {
         })?;
         let catalogs = usize::from(has_catalog);
         let lengths = vec![wants_schemas.then_some(count); catalogs];
-        // Below a catalog that is null nothing is.
+        // A catalog that is null has nothing below it.
         let schemas = match wants_schemas {
             true => schemas,
             false => new_empty_array(&OBJECTS_DB_SCHEMA_SCHEMA),
@@ -100,7 +100,7 @@ impl Objects<'_> {
     }
 
     /// The columns of a table with their places. A table whose schema the server does not describe
-    /// has none: its host may have to compute it to know them.
+    /// has no columns here: to know them, its host might have to compute the table.
     fn columns(
         &self,
         session: &Session,
@@ -132,7 +132,7 @@ fn table_array(tables: &[Table]) -> Result<ArrayRef> {
         .flatten()
         .collect();
     let columns = list(&COLUMN_SCHEMA, &lengths, column_array(&all)?)?;
-    // There are no constraints, where they are asked for.
+    // The list of constraints is empty if it is asked for.
     let lengths: Vec<_> = lengths.iter().map(|length| length.map(|_| 0)).collect();
     let constraints = list(
         &CONSTRAINT_SCHEMA,
@@ -182,7 +182,7 @@ fn column_array(columns: &[&(i32, FieldRef)]) -> Result<ArrayRef> {
     })
 }
 
-/// Structs of the type `of`, with the children that `child` has; the others are null.
+/// Structs of the type `of`, with the children in `child`; all other children are null.
 fn structs(
     of: &DataType,
     length: usize,
@@ -217,14 +217,15 @@ fn list(of: &DataType, lengths: &[Option<usize>], values: ArrayRef) -> Result<Ar
     )?))
 }
 
-/// Whether `name` is like the pattern: `%` is any text, and `_` any character.
+/// Whether `name` matches the pattern: `%` is any text, and `_` any character.
 fn matches(pattern: Option<&str>, name: &str) -> bool {
     let Some(pattern) = pattern else {
         return true;
     };
     let (pattern, name): (Vec<_>, Vec<_>) = (pattern.chars().collect(), name.chars().collect());
     let (mut at, mut of) = (0, 0);
-    // Behind the last `%`, and where its text begins that has to grow if the rest does not match.
+    // The place after the last `%` in the pattern, and the place in `name` up to which that `%`
+    // reaches. If the rest does not match, the `%` takes one more character.
     let mut retry = None;
     while of < name.len() {
         match pattern.get(at) {
@@ -248,7 +249,7 @@ fn matches(pattern: Option<&str>, name: &str) -> bool {
     pattern[at..].iter().all(|wanted| *wanted == '%')
 }
 
-/// The text that every name begins with that is like the pattern.
+/// The text with which every name that matches the pattern begins.
 fn literal_prefix(pattern: &str) -> &str {
     let end = pattern.find(['%', '_']).unwrap_or(pattern.len());
     &pattern[..end]

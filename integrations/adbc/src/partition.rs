@@ -18,7 +18,7 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
-    /// The number of URIs, the ticket, and the texts, these each behind its length. Numbers are
+    /// The number of URIs, then the ticket and the texts, each after its length. Numbers are
     /// little-endian u64.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
@@ -34,7 +34,7 @@ impl Partition {
 
     /// # Errors
     ///
-    /// `InvalidArguments`: the bytes are none that [`encode`](Self::encode) gives.
+    /// `InvalidArguments`: [`encode`](Self::encode) does not give such bytes.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         Self::read(bytes)
             .ok_or_else(|| invalid("the partition is not one that this driver has described"))

@@ -63,7 +63,7 @@ struct Columns {
     schema: SchemaRef,
 }
 
-/// As [`of`], with the columns alone that have these places.
+/// As [`of`], with only the columns at these places.
 pub(crate) fn columns_of(
     reader: Reader,
     places: Vec<usize>,
@@ -100,7 +100,7 @@ impl Iterator for Results {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // The caller is a callback of C, where a panic would end the process.
+        // The caller is a callback of C, in which a panic would end the process.
         let next = guarded(|| self.0.next_batch());
         next.inspect_err(last_error::note)
             .map_err(ArrowError::from)

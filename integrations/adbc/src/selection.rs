@@ -18,12 +18,13 @@ const LIMIT: &str = "dipc.limit";
 /// The options of statements alone.
 pub(crate) const OF_STATEMENTS: [&str; 4] = [COLUMNS, FILTER, OFFSET, LIMIT];
 
-/// The options of a selection that are set, as bytes. Without any it is all of the table.
+/// The options of a selection that are set, as bytes. Without options the selection is the whole
+/// table.
 #[derive(Clone, Default)]
 pub(crate) struct Selection(BTreeMap<String, Vec<u8>>);
 
 impl Selection {
-    /// Sets one of [`OF_STATEMENTS`]. No text and no bytes lift what it was set to.
+    /// Sets one of [`OF_STATEMENTS`]. An empty text, or no bytes, removes the option.
     ///
     /// # Errors
     ///
@@ -54,8 +55,8 @@ impl Selection {
         self.0.is_empty()
     }
 
-    /// `options` of a get of these columns and rows; and whether the columns are left to this side,
-    /// since a request cannot name so many.
+    /// `options` of a get of these columns and rows; and whether this side must select the columns,
+    /// because a request cannot name so many.
     pub(crate) fn of(&self, options: GetOptions) -> Result<(GetOptions, bool)> {
         let first = self.rows(OFFSET)?.unwrap_or(0);
         let options = match self.rows(LIMIT)? {
@@ -78,7 +79,7 @@ impl Selection {
         }
     }
 
-    /// What is left of `schema`.
+    /// The selected part of `schema`.
     ///
     /// # Errors
     ///
@@ -135,8 +136,8 @@ impl Selection {
     }
 }
 
-/// The names in a list with commas, in which a name may stand in quotes; `None` for what is no such
-/// list.
+/// The names in a list with commas, in which a name may stand in quotes; `None` if the text is no
+/// such list.
 fn names_in(list: &str) -> Option<Vec<String>> {
     let (mut names, mut rest) = (Vec::new(), list);
     loop {
@@ -160,7 +161,7 @@ fn names_in(list: &str) -> Option<Vec<String>> {
     }
 }
 
-/// The name that begins behind a quote, and what stands behind its end.
+/// The name that begins after a quote, and the text after its end.
 fn unquoted(mut rest: &str) -> Option<(String, &str)> {
     let mut name = String::new();
     loop {
@@ -199,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Promise of the table of options: what a request cannot name is selected on this side.
+    /// Promise of the table of options: this side selects the columns that a request cannot name.
     #[test]
     fn more_columns_than_a_request_names_are_selected_here() {
         let names: Vec<_> = (0..5000).map(|number| format!("c{number}")).collect();

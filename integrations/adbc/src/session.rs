@@ -22,7 +22,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// The result set that `descriptor` stands for, as far as it is selected.
+    /// The selected part of the result set that `descriptor` stands for.
     pub(crate) fn get(
         &self,
         descriptor: &[u8],
@@ -53,8 +53,8 @@ impl Session {
         for uri in &partition.uris {
             endpoint = endpoint.uri(uri);
         }
-        // A partition may come from anybody: a server that this connection does not have is one of
-        // which only the partition speaks.
+        // A partition may come from anybody. So a server that only the partition names, and not
+        // this connection, is not trusted.
         if partition.uris.is_empty() && partition.asked != self.uri {
             endpoint = endpoint.uri(&partition.asked);
         }
@@ -62,7 +62,7 @@ impl Session {
         Ok(results::of(reader.or_adbc()?, token))
     }
 
-    /// What the server says of `descriptor`; `None` if it describes no such tables.
+    /// What the server says about `descriptor`; `None` if it does not describe such tables.
     pub(crate) fn describe(
         &self,
         descriptor: &[u8],
@@ -78,8 +78,8 @@ impl Session {
         }
     }
 
-    /// The schema of `descriptor`: of its description, or else of the table itself, of which no
-    /// more is read.
+    /// The schema of `descriptor`: from its description, or otherwise from the start of the table
+    /// itself.
     pub(crate) fn schema(
         &self,
         descriptor: &[u8],
@@ -90,7 +90,7 @@ impl Session {
         if let Some(schema) = described.or_adbc()?.flatten() {
             return Ok(schema);
         }
-        // The stream is cancelled when its reader is dropped, so little is sent for nothing.
+        // Dropping the reader cancels the stream, so the server sends little in vain.
         let options = self.settings.get_until(token)?.window(1, 1);
         let reader = guarded(|| self.client.get_with(&self.uri, descriptor, &options));
         Ok(reader.or_adbc()?.schema())

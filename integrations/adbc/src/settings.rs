@@ -14,7 +14,7 @@ use crate::values::{FOREVER, bytes_of, flag, limit, number, one_of, text, time};
 /// Options with this prefix are settings of a transport: the rest of the name is the setting's.
 pub(crate) const SETTING: &str = "dipc.setting.";
 
-/// The options of databases alone, without a prefix.
+/// The options that only databases have, without a prefix.
 pub(crate) const OF_DATABASES: [&str; 7] = [
     "dipc.tls.ca",
     "dipc.tls.certificate",
@@ -57,7 +57,7 @@ const NAMES: [&str; 17] = [
     INGEST_MODES,
 ];
 
-/// The credit of a get where only one of the two is set.
+/// The default for each part of the window, if only the other part is set.
 const WINDOW: (u64, u64) = (16, 256 << 20);
 
 /// The least limit of a message: a schema is a message, too.
@@ -160,7 +160,7 @@ impl Settings {
             .transpose()
     }
 
-    /// Of two headers with the same key a server's host may take either.
+    /// A server's host may take either of two headers with the same key.
     fn ensure_one_token(&self) -> Result<()> {
         match self.0.contains_key(TOKEN) && self.0.contains_key(TOKEN_HEADER) {
             false => Ok(()),
@@ -278,7 +278,7 @@ mod tests {
                 "{name}"
             );
             let mut settings = Settings::default();
-            // A token may be any bytes that a header may have, so nothing is wrong with it.
+            // A token may have any bytes that a header may have, so every value is accepted.
             if name == "dipc.token" {
                 settings.set(name, "x".into()).unwrap();
                 continue;

@@ -63,7 +63,7 @@ impl Statement {
         }
     }
 
-    /// The rows that the server has taken, if the statement is one of ingestion.
+    /// The rows that the server has taken, if the statement ingests data.
     fn ingested(&mut self) -> Result<Option<i64>> {
         let Some(table) = self.target.table.clone() else {
             return Ok(None);
@@ -80,7 +80,7 @@ impl Statement {
         self.target = Target::default();
     }
 
-    /// What the server says of the query, and its schema.
+    /// The server's description of the query, and the query's schema.
     fn described(
         &self,
         descriptor: &[u8],
@@ -142,7 +142,8 @@ impl adbc_core::Statement for Statement {
         if let Some(rows) = self.ingested()? {
             return Ok(Some(rows));
         }
-        // The host of the server may do more than give the result set, so it is let do all of it.
+        // The server's host may do more than give the result set, so the result set is read to its
+        // end.
         for batch in self.query()? {
             batch.map_err(from_arrow)?;
         }

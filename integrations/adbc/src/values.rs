@@ -16,7 +16,7 @@ use crate::error::invalid;
 const SHORTEST: Duration = Duration::from_micros(1);
 const LONGEST: Duration = Duration::from_secs(1_000_000_000);
 
-/// The value as bytes: of a text those, of a number its digits.
+/// The value as bytes: the bytes of a text, the digits of a number.
 pub(crate) fn bytes_of(value: OptionValue) -> Result<Vec<u8>> {
     match value {
         OptionValue::String(text) => Ok(text.into_bytes()),
@@ -66,12 +66,12 @@ pub(crate) fn limit(name: &str, value: &[u8]) -> Result<Option<Duration>> {
     seconds(name, value, SHORTEST)
 }
 
-/// The value as a time in seconds, which may be none at all.
+/// The value as a time in seconds, which may be 0.
 pub(crate) fn time(name: &str, value: &[u8]) -> Result<Duration> {
     Ok(seconds(name, value, Duration::ZERO)?.unwrap_or(FOREVER))
 }
 
-/// A time that does not pass, where libdipc takes no other word for it.
+/// A time that never passes, for options of libdipc that have no other value for "no limit".
 pub(crate) const FOREVER: Duration = Duration::from_nanos(u64::MAX);
 
 /// The value as a time; `None`: for ever.
@@ -93,14 +93,14 @@ fn seconds(name: &str, value: &[u8], least: Duration) -> Result<Option<Duration>
     }
 }
 
-/// The value as the path of a file. libdipc reads it when it first connects by TLS; what is not
-/// there is known before.
+/// The value as the path of a file. libdipc reads it when it first connects by TLS; so a missing
+/// file is found here, before that.
 pub(crate) fn file<'a>(name: &str, value: &'a [u8]) -> Result<&'a str> {
     let path = text(name, value)?;
     let usable = fs::metadata(path).and_then(|it| match it.file_type() {
         it if it.is_dir() => Err(ErrorKind::IsADirectory.into()),
         it if it.is_file() => File::open(path).map(drop),
-        // What a pipe holds can be read once.
+        // A pipe can be read only once.
         _ => Ok(()),
     });
     match usable {

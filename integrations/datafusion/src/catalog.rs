@@ -35,7 +35,7 @@ pub struct DipcCatalogProvider {
 /// with other characters than small letters, digits and `_` stand in quotes in SQL. Tickets that
 /// are no UTF-8 have no names.
 ///
-/// A query asks the server itself for the tables that it names, also where a list says that another
+/// A query asks the server itself for the tables that it names, even if a list says that another
 /// server has them. `SHOW TABLES` and the like list the server's tables anew each time. DataFusion
 /// gives them no way to wait or to fail: the call keeps its thread until the server has answered,
 /// within the options' time limits. If the server does not answer, they show the names that they
@@ -124,7 +124,7 @@ impl SchemaProvider for DipcSchemaProvider {
         }
     }
 
-    // Of a list of names, `table` would describe each.
+    // With a list of names, `table` would ask for the description of each one.
     async fn table_type(&self, _: &str) -> Result<Option<TableType>> {
         Ok(Some(TableType::Base))
     }

@@ -1,4 +1,4 @@
-//! Hostile connections beside a measurement: what they cost an honest client of the same server.
+//! Hostile connections during a measurement: what they cost an honest client of the same server.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use dipc::Uri;
 
 use super::base::streams::TABLE;
 
-/// How often each connection is looked at: it is made again where the server has closed it, and
+/// How often each connection is looked at: it is made again if the server has closed it, and
 /// sends its next byte where it sends slowly.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The longest message before a request is known (docs/wire.md).

@@ -133,7 +133,7 @@ pub struct FilterLine {
     pub cpu_seconds: Both<f64>,
     pub at_client: FilterRate,
     pub at_server: FilterRate,
-    /// Rows per second filtered at the server, to those filtered at the client.
+    /// Rows per second filtered at the server, divided by those filtered at the client.
     pub ratio: f64,
 }
 
@@ -141,7 +141,7 @@ pub struct FilterLine {
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct FilterRate {
     pub gets: u64,
-    /// Rows of the table, those included that did not pass.
+    /// Rows of the table, including those that did not pass.
     pub rows_per_second: f64,
     /// Rows that passed, of one get.
     pub passed: u64,
@@ -205,7 +205,7 @@ pub struct OpenLine {
     pub cpu_seconds: Both<f64>,
     pub streams_per_second: f64,
     pub flight_streams_per_second: f64,
-    /// Streams per second of libdipc, to those of Flight.
+    /// Streams per second of libdipc, divided by those of Flight.
     pub ratio: f64,
 }
 

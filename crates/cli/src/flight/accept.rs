@@ -42,9 +42,9 @@ pub fn take(
     })
 }
 
-/// Takes the table of a `DoExchange`, if the client sends one; blocks. The result is the ticket
-/// that the answer stands for: of the table that was taken, or the one of the descriptor. The
-/// answer belongs to the audit, too.
+/// Takes the table of a `DoExchange`, if the client sends one; blocks. The result is the ticket of
+/// the answer: that of the table that was taken, or otherwise that of the descriptor. The answer
+/// belongs to the audit, too.
 ///
 /// # Errors
 ///
@@ -57,7 +57,7 @@ pub fn exchange(
     gone: &dyn Fn() -> bool,
 ) -> Result<(Vec<u8>, Audit), Status> {
     let (name, first) = begin(&mut messages, runtime)?;
-    // Without a table it is what DoGet is.
+    // Without a table the call is like DoGet.
     let verb = if first.is_some() {
         Verb::Exchange
     } else {
@@ -131,7 +131,7 @@ fn receive(
         true => Err(Error::cancelled("the client has gone")),
         false => Ok(()),
     };
-    // The call ends well only by its client's word.
+    // The call ends well only if its client has ended it.
     while let Some(message) = runtime.block_on(messages.message())? {
         audit.carried(message.data_body.len() as u64);
         if let Some(batch) = decoder.take(&message).map_err(refusal)? {
@@ -145,7 +145,7 @@ fn receive(
 
 fn refusal(error: Error) -> Status {
     let code = match error.status() {
-        // The client's table is at fault.
+        // The fault is in the client's table.
         DipcStatus::InvalidArgument | DipcStatus::InvalidData | DipcStatus::Protocol => {
             Code::InvalidArgument
         }

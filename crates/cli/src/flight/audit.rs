@@ -1,5 +1,5 @@
-//! Who calls `dipc serve --flight`, what that client may do, and a line for an audit of each call,
-//! as libdipc writes of requests of its own.
+//! Who calls `dipc serve --flight`, what that client may do, and an audit line for each call, like
+//! those that libdipc writes about its own requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

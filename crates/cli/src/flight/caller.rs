@@ -55,7 +55,7 @@ impl Times {
     }
 }
 
-/// A running call of `DoPut`: the last result of the server, if it gives any.
+/// A running call of `DoPut`. It ends with the last result of the server, if there is one.
 pub(super) type Call = JoinHandle<Result<Option<PutResult>, tonic::Status>>;
 
 /// The runtime for calls, and the limits of their waits.
@@ -171,8 +171,8 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// `InvalidUri`, `Unreachable`, `Timeout`, `Cancelled`; `InvalidArgument` where a file of TLS
-    /// is of no use; `Permission` where a token would go where others can read it.
+    /// `InvalidUri`, `Unreachable`, `Timeout`, `Cancelled`; `InvalidArgument` if a file of TLS
+    /// is of no use; `Permission` if a token would go where others can read it.
     pub fn connect(caller: &Arc<Caller>, uri: &str) -> Result<Self> {
         let may_be_read = !caller.trust.send_secrets && !is_private(uri);
         if caller.authorization.is_some() && may_be_read {
@@ -220,7 +220,7 @@ impl Peer {
         self.first_answer(call)
     }
 
-    /// `ListFlights`: the tables, of those that `criteria` stands for.
+    /// `ListFlights`: the tables that match `criteria`.
     ///
     /// # Errors
     ///
@@ -287,8 +287,9 @@ impl Peer {
         self.answer(self.caller.wait(self.stall(), messages.message()))
     }
 
-    /// Begins `DoPut`, which sends what comes through `messages` up to `None`. Without that the
-    /// call has no end: it is aborted.
+    /// Begins `DoPut`, which sends the messages of `messages` up to `None`. Without a `None` the
+    /// messages have no end, so the server does not take a part of the table for the whole; the
+    /// call is then aborted.
     pub fn do_put(&self, messages: mpsc::Receiver<Option<FlightData>>) -> Call {
         let mut client = self.client.clone();
         let messages = stream::unfold(messages, |mut messages| async {
@@ -353,8 +354,8 @@ fn late(deadline: Duration) -> Error {
     ))
 }
 
-/// Whether TLS is spoken where a call in plain text has failed: gRPC's own error tells of a broken
-/// connection alone.
+/// Whether the server speaks TLS. This is asked after a call in plain text has failed, because
+/// gRPC's own error tells only of a broken connection.
 fn speaks_tls(uri: &str, caller: &Caller) -> bool {
     let url = Url::parse(uri.trim()).ok();
     let plain = url.filter(|url| matches!(url.scheme(), "grpc" | "grpc+tcp"));

@@ -38,7 +38,7 @@ impl Certificates {
         }))
     }
 
-    /// Reads the files again, for the handshakes from now on.
+    /// Reads the files again, for all later handshakes.
     ///
     /// # Errors
     ///

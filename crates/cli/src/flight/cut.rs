@@ -1,8 +1,8 @@
 //! Calls that their client has cut off.
 //!
-//! tonic tells a handler of a cancelled call what it tells of one that has ended well: that there
-//! are no more messages. Half a table would be taken for a whole one. So the error of the
-//! transport becomes one that tonic passes on.
+//! To a handler, tonic reports a cancelled call in the same way as one that has ended well: there
+//! are no more messages. So half a table would be taken for a whole one. Here the error of the
+//! transport becomes an error that tonic passes on.
 
 use http_body_util::BodyExt as _;
 use tonic::codegen::http::Request;

@@ -31,7 +31,7 @@ pub struct How {
     pub client: Client,
     /// Options of those streams.
     pub options: GetOptions,
-    /// Most bytes that a message of `DoGet` may take beside its body.
+    /// Most bytes that a message of `DoGet` may take in addition to its body.
     pub message_limit: Option<u64>,
 }
 
@@ -76,11 +76,11 @@ impl Asked {
         schema_of(&self.info, self.how.message_limit)
     }
 
-    /// Begins to fetch a part of the table, with the columns of `names` alone. Waits for the schema.
+    /// Begins to fetch a part of the table, with only the columns of `names`. Waits for the schema.
     ///
     /// # Errors
     ///
-    /// `Unsupported` where rows are selected and no server can do so. If no location of the first
+    /// `Unsupported` if rows are selected and no server can do so. If no location of the first
     /// endpoint works, the error of the last location.
     pub fn fetch(self, selection: Selection, names: Option<&str>) -> Result<FlightFetch> {
         let counts_rows = selection.first_row() > 0 || selection.rows().is_some();
@@ -92,7 +92,7 @@ impl Asked {
             )));
         }
         let selects_rows = counts_rows || selection.filter().is_some();
-        // -1 where the server does not know.
+        // -1 if the server does not know.
         let total_rows = u64::try_from(self.info.total_records).ok();
         let mut fetch = FlightFetch {
             rest: endpoints.into(),
@@ -119,7 +119,7 @@ impl Asked {
 pub struct FlightFetch {
     asked: Asked,
     selection: Selection,
-    /// Rows are left out, which only a server of libdipc can do.
+    /// Whether rows are left out, which only a server of libdipc can do.
     selects_rows: bool,
     /// The columns that are wanted; `None`: all.
     names: Option<String>,
@@ -127,7 +127,7 @@ pub struct FlightFetch {
     rest: VecDeque<FlightEndpoint>,
     /// The endpoint that is being fetched.
     current: Option<Box<dyn Counted>>,
-    /// The columns to take of it, where its server has not left out the others.
+    /// The columns to take of it, if its server has not left out the others.
     columns: Option<Columns>,
     schema: SchemaRef,
     /// Figures of the ended endpoints.
@@ -183,7 +183,7 @@ impl FlightFetch {
                     return Ok(Some(schema));
                 }
                 Err(error) if error.status() == Status::Cancelled => return Err(error),
-                // Nothing is left for another location either.
+                // The time is over for other locations too.
                 Err(_) if self.asked.caller.left().is_err() => {
                     self.asked.caller.left()?;
                 }
@@ -242,8 +242,8 @@ impl FlightFetch {
         })
     }
 
-    /// The next array of the endpoint that is being fetched. The deadline is the whole fetch's, and
-    /// so an endpoint's own text does not name it.
+    /// The next array of the endpoint that is being fetched. The deadline belongs to the whole
+    /// fetch, so the error text of an endpoint does not name it.
     fn next_of(caller: &Caller, current: &mut dyn Counted) -> Result<Option<DeviceArray>> {
         current.next().map_err(|error| match error.status() {
             Status::Timeout => caller.left().err().unwrap_or(error),

@@ -1,5 +1,5 @@
-//! The connections of a Flight server: a bounded number of them, behind TLS where there are
-//! certificates. None is kept that says nothing.
+//! The connections of a Flight server: a bounded number of them, behind TLS if there are
+//! certificates. A connection that says nothing is closed.
 
 use std::io;
 use std::pin::Pin;
@@ -26,11 +26,11 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 const GREETING_TIME: Duration = Duration::from_secs(30);
 /// Bytes of HTTP/2's first words.
 const GREETING_BYTES: usize = 24;
-/// How long a listener is left alone that has failed: without descriptors it would fail at once.
+/// How long a failed listener pauses: without free descriptors it would fail again at once.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Connections that wait until tonic takes them.
 const WAITING: usize = 16;
-/// Strangers can cause any number of lines.
+/// Bounds these log lines, because strangers can cause any number.
 static LINES: Lines = Lines::new();
 
 /// A connection that counts until its drop.
@@ -59,7 +59,7 @@ impl Listener {
         self.accept(|socket| async move { Some(socket) })
     }
 
-    /// Connections inside TLS, by what `tls` has read last.
+    /// Connections inside TLS, with the certificates that `tls` has read last.
     pub fn secured(self, tls: Arc<Certificates>) -> impl Stream<Item = io::Result<Secured>> {
         self.accept(move |socket| handshake(Arc::clone(&tls), socket))
     }
@@ -78,7 +78,7 @@ impl Listener {
             let make = Arc::new(make);
             loop {
                 let accepted = tokio::select! {
-                    // Also where the server was dropped.
+                    // Also if the server was dropped.
                     _ = self.stop.wait_for(|stop| *stop) => return,
                     accepted = self.listener.accept() => accepted,
                 };
@@ -106,7 +106,7 @@ impl Listener {
                 let (made, ready) = (make(socket), ready.clone());
                 tokio::spawn(async move {
                     if let Some(stream) = made.await {
-                        // It fails where the server has stopped.
+                        // It fails if the server has stopped.
                         let _ = ready.send(Ok(Counted::new(stream, place))).await;
                     }
                 });

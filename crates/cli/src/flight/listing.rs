@@ -24,8 +24,8 @@ impl Listing {
         Ok(Self(Peer::connect(&caller, uri)?))
     }
 
-    /// The tables whose names begin with `prefix`. Servers read criteria as they like, so those that
-    /// leave nothing out are right too.
+    /// The tables whose names begin with `prefix`. A server may interpret criteria as it likes, so
+    /// a server that leaves nothing out is right too.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl Listing {
     }
 }
 
-/// Rows and bytes, where the server knows them. Otherwise it says -1.
+/// Rows and bytes, if the server knows them. Otherwise it says -1.
 fn size_of(info: &FlightInfo) -> (Option<u64>, Option<u64>) {
     let known = |number: i64| u64::try_from(number).ok();
     (known(info.total_records), known(info.total_bytes))

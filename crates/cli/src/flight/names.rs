@@ -30,7 +30,7 @@ pub fn descriptor(name: &str, is_command: bool) -> FlightDescriptor {
     }
 }
 
-/// The descriptor under which a table is listed. A path is text; a ticket need not be.
+/// The descriptor under which a table is listed. A path must be text; a ticket need not be.
 pub fn descriptor_of(ticket: &[u8]) -> FlightDescriptor {
     match std::str::from_utf8(ticket) {
         Ok(name) => descriptor(name, false),

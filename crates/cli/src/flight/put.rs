@@ -84,8 +84,8 @@ impl FlightPut {
         Ok(())
     }
 
-    /// Ends the table, and waits for the server's last word. Gives the metadata of its last result,
-    /// if that is text.
+    /// Ends the table, and waits for the server's last answer. Gives the metadata of its last
+    /// result, if that is text.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl FlightPut {
         }
     }
 
-    /// Why the server takes no more: its own word, if it has ended the call.
+    /// Why the server takes no more: its own error, if it has ended the call.
     fn explain(&mut self, sent: Result<()>) -> Error {
         let error = sent.err().unwrap_or_else(|| Error::cancelled("stopped"));
         if error.status() != dipc::Status::Disconnected {

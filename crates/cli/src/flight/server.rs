@@ -52,11 +52,11 @@ pub struct FlightServer {
     counters: Arc<Counters>,
 }
 
-/// A client that does not answer for so long is gone.
+/// A client that does not answer for this long is taken to be gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// The default bound on connections. libdipc's own have half of the files, and some wait for others
-/// or for a handshake.
+/// The default bound on connections. libdipc's own connections have half of the files, and further
+/// connections wait for a slot or for their handshake.
 fn most_connections() -> usize {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let files = files.and_then(|files| usize::try_from(files).ok());

@@ -34,7 +34,8 @@ use crate::tables::{Table, Tables};
 /// to a few MiB.
 const AHEAD: usize = 4;
 
-/// Clients can cause any number of lines. Those of refusals hide no fault of this side.
+/// Bounds the log lines that clients cause. Refusals are counted apart, so that they hide no fault
+/// of this side.
 static LINES: Lines = Lines::new();
 static REFUSALS: Lines = Lines::new();
 
@@ -82,7 +83,7 @@ impl Service {
         }
     }
 
-    /// With what says who may do what.
+    /// Sets the access rules: who may do what.
     pub fn with_access(self, access: Option<Arc<Access>>) -> Self {
         Self { access, ..self }
     }
@@ -137,7 +138,7 @@ impl Service {
             schema: schema.into(),
             flight_descriptor: Some(descriptor),
             endpoint: vec![self.endpoint(ticket, peer)],
-            // -1 where they are not known before the table is read.
+            // -1 if they are not known before the table is read.
             total_records: rows.and_then(|rows| rows.try_into().ok()).unwrap_or(-1),
             total_bytes: -1,
             ..FlightInfo::default()
@@ -277,8 +278,8 @@ fn answers(
     .boxed()
 }
 
-/// Logs why a client's table is not taken. A fault of this side is a warning; what the client did,
-/// also that it has gone, is a line of INFO.
+/// Logs why a client's table is not taken. A fault of this side is a warning. What the client did,
+/// including that it has gone, is a line at INFO.
 fn tell_refusal(status: &Status, what: &str, is_gone: bool) {
     let reason = status.message();
     let is_fault = matches!(
@@ -408,7 +409,7 @@ impl FlightService for Service {
             if let Err(status) = &taken {
                 tell_refusal(status, "a table was not taken by DoPut", gone());
             }
-            // The client may ask again at once, and it may have gone.
+            // Done first, because the client may ask again at once or may have gone.
             drop(slot);
             let _ = sender.blocking_send(taken);
         });

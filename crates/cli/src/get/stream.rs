@@ -1,5 +1,5 @@
-//! A table on its way in, and what it costs. The fetch of a batch includes its copies to the GPU;
-//! the work on its rows takes place on the host, and is no part of the fetch.
+//! A table that is being received, and what it costs. The fetch of a batch includes its copies to
+//! the GPU; the work on its rows takes place on the host, and is no part of the fetch.
 
 use std::time::{Duration, Instant};
 

@@ -21,9 +21,9 @@ use crate::{display, output};
 pub struct Work {
     columns: Option<Columns>,
     head: Vec<RecordBatch>,
-    /// Rows of the head that have not come.
+    /// Rows of the head that have not come yet.
     head_rows: usize,
-    /// The rows of the head are all that is wanted.
+    /// Whether only the rows of the head are wanted.
     stops_early: bool,
     schema: SchemaRef,
     sink: Option<Sink>,

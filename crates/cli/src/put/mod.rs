@@ -143,7 +143,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let text = "--command is for Flight servers: dipc put grpc://HOST:PORT COMMAND FILE";
         return Err(UsageError(text.to_owned()).into());
     }
-    // A read waits for the writer of stdin. Without its client the table fails.
+    // A read waits for the writer of stdin. If its client is dropped, the table fails.
     let cancel = signals::cancelling(from_stdin.then_some(INTERRUPTED))?;
     let reading = Reading {
         batch_rows: args.batch_rows.map(NonZeroUsize::get),

@@ -53,8 +53,9 @@ impl Rows {
     }
 }
 
-/// Whether rows of the columns `next` can follow those of `first`. The parts that a type has once,
-/// as the values of a list, may have other names, and each column may have nulls or not.
+/// Whether rows of the columns `next` can follow those of `first`. Inner fields of which a type has
+/// just one, such as the values of a list, may have other names, and each column may have nulls or
+/// not.
 fn continues(first: &Schema, next: &Schema) -> bool {
     fn bare(ty: &DataType, names: bool) -> DataType {
         let names = names && matches!(ty, DataType::Struct(_) | DataType::Union(_, _));
@@ -72,7 +73,7 @@ fn continues(first: &Schema, next: &Schema) -> bool {
     columns(first) == columns(next)
 }
 
-/// A file and, where the file says it, the number of its rows.
+/// A file and, if the file says it, the number of its rows.
 fn open(file: &str, reading: Reading) -> Result<(Reader, Option<u64>)> {
     if file == "-" {
         return Ok((stdin_reader(reading)?, None));

@@ -82,8 +82,8 @@ fn named_file(arg: &OsStr) -> Result<Named> {
     let bytes = arg.as_bytes();
     if let Some(at) = bytes.iter().position(|byte| *byte == b'=') {
         let (name, path) = (&bytes[..at], &bytes[at + 1..]);
-        // In a path such as ./year=2026/table.parquet the = does not end a name: what follows it is
-        // no file.
+        // In a path such as ./year=2026/table.parquet the = does not end a name: the text after it
+        // names no file.
         let may_be_path = name.contains(&b'/');
         let is_there = || Path::new(OsStr::from_bytes(path)).is_file();
         if !Path::new(arg).exists() && (!may_be_path || is_there()) {

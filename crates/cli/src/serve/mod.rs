@@ -44,7 +44,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let text = "tables are served from the host or from a GPU: --device host, --device cuda:N";
         return Err(UsageError(text.to_owned()).into());
     }
-    // Before there are threads: the driver of a device may start some.
+    // This comes before there are threads: the driver of a device may start some.
     let (manager, given) = service::take()?;
     args.device.ensure_available()?;
     if args.accept.is_some() && args.device != Target::Host {
@@ -58,8 +58,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     listening::ensure_distinct(&args.listen, args.flight.as_deref())?;
     listening::ensure_uris(&args.redirect)?;
-    // First, so that a signal ends nothing. Without files to read again it ends the server, unless
-    // a service manager sends it.
+    // This comes first, so that the signal does not end the process. If there are no files to read
+    // again, SIGHUP still ends the server, unless a service manager sends it.
     let reads_again = args.tls.tls_cert.is_some() || args.access.token_file.is_some();
     let reads_again = reads_again || manager.is_there();
     let hangups = Hangups::new(reads_again)?;

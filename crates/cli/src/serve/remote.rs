@@ -23,7 +23,7 @@ pub fn of_metrics(args: &Args) -> Option<&'static str> {
     )
 }
 
-/// Warns where other machines can connect to `uri`, as `tcp://HOST:PORT?…`, in plain text.
+/// Warns if other machines can connect to `uri`, such as `tcp://HOST:PORT?…`, in plain text.
 pub fn warn_if_open(uri: &str) {
     let Some((scheme, rest)) = uri.split_once("://") else {
         return;

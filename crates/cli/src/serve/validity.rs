@@ -6,8 +6,8 @@ use tracing::warn;
 use x509_parser::pem::Pem;
 use x509_parser::time::ASN1Time;
 
-/// Warns if the server's certificate, the first one of a PEM file, is not valid now. A file that
-/// cannot be read is another one's error.
+/// Warns if the server's certificate, the first one of a PEM file, is not valid now. Other code
+/// reports a file that cannot be read.
 pub fn warn_of(file: &Path) {
     let Ok(pem) = std::fs::read(file) else { return };
     if let Some(text) = of(&pem, ASN1Time::now()) {
@@ -44,7 +44,8 @@ mod tests {
 
     use super::*;
 
-    /// A certificate is spoken of before its first and after its last day, by that day.
+    /// The warning comes before the first and after the last day of a certificate, and names that
+    /// day.
     #[test]
     fn dates_are_named() {
         let mut params = CertificateParams::new(vec!["a.example".to_owned()]).unwrap();

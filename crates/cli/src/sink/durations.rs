@@ -1,4 +1,4 @@
-//! Durations as text, which Arrow's formatter writes as `<invalid>` where it cannot count them.
+//! Durations as text, which Arrow's formatter writes as `<invalid>` if it cannot count them.
 
 use anyhow::{Result, bail};
 use arrow::array::{Array as _, ArrayRef, AsArray as _};

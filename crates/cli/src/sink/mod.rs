@@ -132,10 +132,10 @@ impl Place {
     }
 }
 
-/// What the libraries of formats put before the words of the system.
+/// What the libraries of formats put before the system's error text.
 const PREFIXES: [&str; 3] = ["External: ", "Io error: ", "Csv error: "];
 
-/// An error of a write, in the words of the system alone.
+/// An error of a write, with only the system's text.
 fn plain(error: anyhow::Error) -> anyhow::Error {
     let text = output::whole(&error);
     let plain = PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix));
@@ -205,7 +205,7 @@ impl Sink {
         })
     }
 
-    /// The bound of a Parquet file. Files of other formats grow with what is given.
+    /// The bound of a Parquet file. Files of other formats grow only with the data that is written.
     pub fn growth(&mut self) -> &mut Growth {
         &mut self.growth
     }
@@ -275,7 +275,7 @@ impl Sink {
     }
 }
 
-/// Writes every value out, which endless columns do not allow.
+/// This format writes every value out, which is impossible for endless columns.
 fn write_pieces(
     batch: &RecordBatch,
     check: &dyn Fn() -> dipc::Result<()>,

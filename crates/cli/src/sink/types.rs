@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use arrow::datatypes::{DataType, Field, IntervalUnit, Schema};
 use dipc::{Error, Result};
 
-/// A format whose types are fewer than Arrow's.
+/// A format that has fewer types than Arrow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Narrow {
     /// Apache Parquet, as the `parquet` crate writes it and reads it back.

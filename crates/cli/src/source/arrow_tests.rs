@@ -224,7 +224,7 @@ fn dictionaries_of_files_grow_and_are_not_replaced() {
     };
     assert_eq!(back.iter().map(text).collect::<Vec<_>>(), ["xy", "xyz"]);
 
-    // The messages of a stream, with a footer behind them.
+    // The messages of a stream, with a footer after them.
     let mut stream = Vec::new();
     let mut writer = StreamWriter::try_new(&mut stream, &tables[0].schema()).unwrap();
     writer.write(&kinds(&["x", "y"])).unwrap();
@@ -271,7 +271,7 @@ fn cut_files_are_refused() {
         let bytes = arrow_stream(&table, legacy);
         let marks = if legacy { 4 } else { 8 };
         let end = bytes.len() - marks;
-        // Behind the schema, and behind the batch.
+        // After the schema, and after the batch.
         let whole: Vec<_> = (1..bytes.len())
             .filter(|cut| read(file(&bytes[..*cut]).path(), None).is_ok())
             .collect();

@@ -30,7 +30,7 @@ pub fn stored_field(field: &Field) -> Field {
     field.clone().with_data_type(stored(field.data_type()))
 }
 
-/// The type as which values of a type are written.
+/// The type in which values of a type are written.
 fn stored(ty: &DataType) -> DataType {
     match ty {
         DataType::Timestamp(TimeUnit::Second, zone) => {
@@ -96,8 +96,8 @@ pub fn restored(
     Ok(changed)
 }
 
-/// The columns of a file as the `parquet` crate finds them where Arrow's schema in the file has the
-/// types as which they are written.
+/// The columns of a file as the `parquet` crate finds them, if Arrow's schema in the file named the
+/// types that are really stored.
 pub fn read_as_stored(
     columns: &SchemaDescriptor,
     metadata: Option<&Vec<KeyValue>>,

@@ -108,7 +108,7 @@ impl Source {
         Ok(figures.describe(&schema)?)
     }
 
-    /// The size, where the file tells it without its values.
+    /// The size, if the file tells it without its values.
     pub fn figures(&self, reading: Reading) -> Result<Figures> {
         let Some((mut file, len, format)) = self.opened()? else {
             return Ok(Figures::default());

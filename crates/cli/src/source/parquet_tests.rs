@@ -358,7 +358,7 @@ fn far_times_are_refused() {
     }
 }
 
-/// Parquet's own types become Arrow's extension types where no schema of Arrow is in the file, as
+/// Parquet's own types become Arrow's extension types if no schema of Arrow is in the file, as
 /// Arrow C++ reads them.
 #[test]
 fn logical_types_become_extension_types() {

@@ -8,7 +8,7 @@ use dipc::Batches;
 /// Rows of a batch if neither the file nor the caller gives a number.
 pub const DEFAULT_BATCH_ROWS: usize = 65_536;
 
-/// [`Reading::message_limit`] where the caller gives none: that of
+/// [`Reading::message_limit`] if the caller gives none: that of
 /// [`Decoder`](dipc::ipc::Decoder).
 pub const DEFAULT_MESSAGE_LIMIT: u64 = 512 << 20;
 
@@ -22,7 +22,7 @@ pub struct Reading {
     /// batches of Arrow files stay, others have [`DEFAULT_BATCH_ROWS`].
     pub batch_rows: Option<usize>,
     /// Most memory that a message of an Arrow file or stream, or a batch of a Parquet file, may
-    /// take beside its bytes in the file. `None`: [`DEFAULT_MESSAGE_LIMIT`].
+    /// take in addition to its bytes in the file. `None`: [`DEFAULT_MESSAGE_LIMIT`].
     pub message_limit: Option<u64>,
 }
 

@@ -15,10 +15,10 @@ use parquet::schema::types::ColumnDescriptor;
 
 use super::expansion::{self, Lengths};
 
-/// The memory of a batch beside the limit, as a multiple of its bytes in the file: for packed
-/// bytes, unpacked bytes and arrays of very many columns.
+/// The memory that a batch may take in addition to the limit, as a multiple of its bytes in the
+/// file: for packed bytes, unpacked bytes and arrays of very many columns.
 const TIMES_STORED: u64 = 8;
-/// Bytes of a row in a column beside its value: a definition level and the validity.
+/// Bytes of a row in a column in addition to its value: a definition level and the validity.
 const ROW: u64 = 3;
 /// Bytes of a value's two levels.
 const LEVELS: u64 = 4;
@@ -28,7 +28,7 @@ const VIEW: u64 = 24;
 /// Bytes of the widest decimals.
 const DECIMAL: u64 = 32;
 
-/// The memory of a column for rows and values, beside the bytes of texts.
+/// The memory of a column for rows and values, without the bytes of texts.
 #[derive(Debug, Clone, Copy)]
 struct ColumnCost {
     /// Bytes for each row of a batch.

@@ -29,7 +29,7 @@ pub fn address(text: &str) -> Result<Uri> {
         ))
     };
     let uri: Uri = whole.parse().map_err(|_| usage())?;
-    // As shm:@name, which has a user here.
+    // For example shm:@name, which would be read as a user and a host.
     let has_user = |authority: &hyper::http::uri::Authority| authority.as_str().contains('@');
     if uri.scheme_str() != Some("http") || uri.authority().is_none_or(has_user) {
         return Err(usage().into());
@@ -99,7 +99,7 @@ fn sample(line: &str) -> Option<Sample> {
     })
 }
 
-/// Labels behind their brace, and what follows the other brace.
+/// The labels after the opening brace, and the text after the closing brace.
 fn labels(mut rest: &str) -> Option<(BTreeMap<String, String>, &str)> {
     let mut labels = BTreeMap::new();
     loop {

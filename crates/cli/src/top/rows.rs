@@ -40,7 +40,7 @@ struct OfTicket {
     hand_over_seconds: Quantiles,
 }
 
-/// Bounds that half of the values, and all but a hundredth, do not exceed.
+/// Bounds that half of the values, and 99 of 100 values, do not exceed.
 #[derive(Debug, Default, Serialize)]
 struct Quantiles {
     p50: Option<f64>,

@@ -24,7 +24,7 @@ use super::peer::Peer;
 
 /// Batches that a worker may send of one partition before they are read.
 const WINDOW_BATCHES: u64 = 16;
-/// The least of the budget that a partition gets, in bytes.
+/// The smallest part of the budget that a partition gets, in bytes.
 const LEAST_WINDOW: usize = 1 << 20;
 
 /// A [`WorkerChannel`] to one worker.

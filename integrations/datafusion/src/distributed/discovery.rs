@@ -1,5 +1,5 @@
-//! A gRPC service beside a worker's own, on the same port: it tells where the worker serves over
-//! libdipc. Clients also ask it whether the worker lives.
+//! A second gRPC service of a worker, on the port of the worker's own service: it tells where the
+//! worker serves over libdipc. Clients also ask it whether the worker lives.
 
 use std::convert::Infallible;
 use std::sync::Arc;

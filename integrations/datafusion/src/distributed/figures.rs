@@ -35,7 +35,7 @@ impl Figures {
             .add(1);
     }
 
-    /// What a stream has brought between two looks.
+    /// What a stream has brought since the last look at it.
     pub(super) fn add(&self, before: &StreamStats, now: &StreamStats) {
         let add = |to: &BytesCounterMetric, before: u64, now: u64| {
             let more = usize::try_from(now.saturating_sub(before)).unwrap_or(usize::MAX);

@@ -84,8 +84,8 @@ fn reach(uri: &str) -> Option<String> {
     }
 }
 
-/// The address of a URI whose host is one. The `url` crate takes it for a name in other schemes
-/// than the web's.
+/// The IP address of a URI, if its host is one. In schemes that are not the web's, the `url` crate
+/// takes such a host for a name.
 fn ip(uri: &Url) -> Option<IpAddr> {
     match uri.host()? {
         Host::Domain(name) => name.parse().ok(),

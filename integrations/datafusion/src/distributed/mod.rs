@@ -1,7 +1,7 @@
 //! The shuffles of datafusion-distributed over libdipc.
 //!
-//! A worker runs the gRPC server of datafusion-distributed, which takes plans and gives metrics.
-//! Beside it a [`DipcWorker`] serves the partitions of those plans over libdipc, and tells clients
+//! A worker runs the gRPC server of datafusion-distributed, which takes plans and gives metrics. In
+//! addition, a [`DipcWorker`] serves the partitions of those plans over libdipc, and tells clients
 //! where. A [`DipcChannelResolver`], in the session of the coordinator and of each worker, gets
 //! them: over shared memory between processes of one machine, and otherwise over the network.
 //!
@@ -56,8 +56,8 @@
 //! # let _ = context;
 //! ```
 //!
-//! Each partition is a stream of its own with its own credit: one that nobody reads holds up no
-//! other, and the drop of one ends that one alone. No stream takes a thread.
+//! Each partition is a stream of its own with its own credit: a stream that nobody reads holds up
+//! no other stream, and dropping a stream ends only that one. No stream takes a thread.
 //!
 //! | Files | Part |
 //! |---|---|

@@ -47,9 +47,9 @@ impl ChannelOptions {
     }
 
     /// The schemes that are used, the best first. A worker's locations of other schemes are not
-    /// used, nor is `shm` of another machine or container. With `grpc` among them a worker that none
-    /// of the others reaches sends its partitions over the engine's own channel, as a worker without
-    /// libdipc does in any case. Default: `shm`, `tls`, `tcp`, `ucx`.
+    /// used, and neither is `shm` of another machine or container. With `grpc` among the schemes, a
+    /// worker that no other scheme reaches sends its partitions over the engine's own channel; a
+    /// worker without libdipc does so in any case. Default: `shm`, `tls`, `tcp`, `ucx`.
     pub fn ways<T: Into<String>>(mut self, ways: impl IntoIterator<Item = T>) -> Self {
         self.ways = ways.into_iter().map(Into::into).collect();
         self
@@ -73,14 +73,14 @@ impl ChannelOptions {
     }
 
     /// How long a worker may take to say that it lives, and to take a gRPC connection. A worker
-    /// that does not fails the query. Default: 10 s.
+    /// that takes longer fails the query. Default: 10 s.
     pub fn answer_timeout(mut self, limit: Duration) -> Self {
         self.answer_timeout = limit;
         self
     }
 
-    /// How long a living worker may compute without a batch for a partition that is waited for.
-    /// Default: for ever.
+    /// How long a living worker may compute without giving a batch, while a client waits for one.
+    /// Default: no limit.
     pub fn stall_timeout(mut self, limit: Duration) -> Self {
         self.stall_timeout = Some(limit);
         self

@@ -35,7 +35,7 @@ struct Wire {
     head: Option<Head>,
 }
 
-/// What stands above the task's plan.
+/// The plan node above the task's plan.
 #[derive(Clone, PartialEq, prost::Oneof)]
 enum Head {
     #[prost(bool, tag = "5")]
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// Promise of `parse`: what is no descriptor is refused, and nothing panics.
+    /// Promise of `parse`: other bytes than those of a descriptor are refused, and nothing panics.
     #[test]
     fn hostile_descriptors_are_refused() {
         let status = |bytes: &[u8]| parse(bytes).map(drop).unwrap_err().status();

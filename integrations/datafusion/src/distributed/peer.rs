@@ -25,11 +25,13 @@ pub(super) struct Peer {
     pub(super) url: Url,
     pub(super) options: Arc<ChannelOptions>,
     grpc: DefaultChannelResolver,
-    /// Of this worker alone: requests that wait for its answer hold up those to no other worker.
+    /// One for each worker: requests that wait for this worker's answer do not hold up requests to
+    /// others.
     client: Client,
-    /// Asks all workers whether they live: the client of this one may wait for it.
+    /// A client that asks workers whether they live; it is shared by all workers, because this
+    /// worker's own client may be waiting.
     probes: Client,
-    /// The worker has failed a request since it last took one.
+    /// Whether the worker has failed a request since the last one that it took.
     is_lost: AtomicBool,
     /// When the worker last said that it lives.
     heard: Mutex<Option<Instant>>,
@@ -158,7 +160,7 @@ impl Peer {
         }
     }
 
-    /// The outcome of `work`, which waits for this worker. While it takes long, the worker is asked
+    /// The outcome of `work`, which waits for this worker. If that takes long, the worker is asked
     /// whether it lives.
     ///
     /// # Errors
@@ -214,7 +216,7 @@ impl Peer {
     }
 
     /// An error of a stream of this worker, with its status for a program that downcasts. A plan
-    /// that has met the limit of its memory says so here as there.
+    /// that reached its memory limit at the worker gives the same error here.
     pub(super) fn error(&self, error: dipc::Error) -> DataFusionError {
         let is_of_plan = matches!(error.status(), Status::Provider | Status::OutOfMemory);
         self.is_lost.fetch_or(!is_of_plan, Ordering::Relaxed);

@@ -27,7 +27,8 @@ const MOST_PEERS: usize = 1024;
 /// those of the workers, which read each other's partitions; [`worker`](Self::worker) makes such a
 /// worker.
 ///
-/// The plan nodes that read from workers get these metrics, beside those of datafusion-distributed:
+/// The plan nodes that read from workers get these metrics, in addition to those of
+/// datafusion-distributed:
 ///
 /// | Metric | Counts |
 /// |---|---|
@@ -71,7 +72,7 @@ impl DipcChannelResolver {
     /// session passes through go on to the workers that this one reads from.
     pub fn session(&self, query: WorkerQueryContext) -> SessionStateBuilder {
         let mut state = (query.builder).with_distributed_channel_resolver(self.clone());
-        // It refuses reserved headers alone, which are left out.
+        // It refuses only reserved headers, which are left out.
         let _ = state.set_distributed_passthrough_headers(passed_through(query.headers));
         state
     }
@@ -91,7 +92,7 @@ impl DipcChannelResolver {
         if let Some(peer) = by_url.get(url) {
             return Ok(Arc::clone(peer));
         }
-        // A worker that was lost may never come back: its successor has another address.
+        // A lost worker may never come back: the worker that replaces it may have another address.
         let is_full = by_url.len() >= MOST_PEERS;
         let is_used = |peer: &Arc<Peer>| Arc::strong_count(peer) > 1;
         by_url.retain(|_, peer| is_used(peer) || !(is_full || peer.is_lost()));

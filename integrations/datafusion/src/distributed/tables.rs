@@ -25,12 +25,12 @@ use prost::Message;
 use crate::DipcServer;
 use crate::table::{DipcScanExec, Filter, Table, Wanted};
 
-/// Lets workers read tables of libdipc: each worker reads some parts of a table in parts, and one
-/// of them a table without.
+/// Lets workers read tables of libdipc. If a table has parts, each worker reads some of them;
+/// otherwise one worker reads the table.
 ///
 /// It belongs into the session of the coordinator and into those of all workers. A worker reads
-/// with the client and the options of its own value: those of the coordinator's tables, which may
-/// have secrets, stay where they are.
+/// with the client and the options of its own `DipcTables`. The options of the coordinator's tables
+/// may have secrets and are not sent.
 ///
 /// ```
 /// use datafusion::execution::SessionStateBuilder;
@@ -82,7 +82,7 @@ impl DipcTables {
     }
 }
 
-/// Without the options, whose headers may have secrets.
+/// The output leaves out the options, because their headers may have secrets.
 impl fmt::Debug for DipcTables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DipcTables").finish_non_exhaustive()

@@ -21,16 +21,17 @@ use super::discovery::LocationsService;
 use super::locations::Location;
 use super::partition;
 
-/// Most streams of a worker. Each is one partition of one task for one reader, and a query may have
-/// tasks times partitions of them; a refused one fails its query.
+/// Most streams of a worker. Each stream is one partition of one task for one reader, so a query
+/// may have as many as its tasks times their partitions. A refused stream fails its query.
 const MOST_STREAMS: usize = 1 << 16;
 
 /// The ticket of an empty table, by which clients ask whether a worker lives. libdipc answers also
 /// while the runtime's threads are busy with plans.
 pub(super) const ALIVE: &[u8] = b"alive";
 
-/// A server whose limits suit a worker: many streams at once, also of one machine, which wait as
-/// long as their query needs. Each stream that is being read takes a few file descriptors.
+/// A server whose limits suit a worker: many streams at once, also from one machine, and no limit
+/// on how long they wait for their query. Each stream that is being read takes a few file
+/// descriptors.
 ///
 /// ```
 /// let server = dipc_datafusion::worker_server().build()?;
@@ -46,8 +47,8 @@ pub fn worker_server() -> ServerBuilder {
 
 /// Serves the partitions of a [`Worker`]'s plans over libdipc.
 ///
-/// The worker's own gRPC server runs beside it, with [`locations`](Self::locations) as one more
-/// service. The drop ends the streams.
+/// The worker's own gRPC server runs next to it and needs [`locations`](Self::locations) as one
+/// more service. The drop ends the streams.
 #[derive(Debug)]
 pub struct DipcWorker {
     server: Server,
@@ -172,8 +173,8 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> DataFusionError {
     DataFusionError::Execution(format!("the plan panicked: {text}"))
 }
 
-/// Drops what the columns keep but do not show: a part of a repartitioned batch may refer to the
-/// buffers of the whole.
+/// Copies columns that keep more memory than they show: a part of a repartitioned batch may refer
+/// to the buffers of the whole batch.
 fn compact(batch: RecordBatch) -> std::result::Result<RecordBatch, ArrowError> {
     let (schema, columns, rows) = batch.into_parts();
     let columns = columns.into_iter().map(compact_column);

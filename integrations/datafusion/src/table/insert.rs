@@ -28,7 +28,7 @@ impl DipcSink {
         }
     }
 
-    /// The batch with the table's own schema: a query may promise less of its columns' nulls.
+    /// The batch with the table's own schema: a query's schema may allow nulls in more columns.
     fn as_of_table(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let (schema, columns) = (Arc::clone(&self.table.schema), batch.columns().to_vec());
@@ -52,7 +52,7 @@ impl DataSink for DipcSink {
         let (table, server) = (&self.table, &self.table.server);
         let here = |error| table.error(error);
         let entrance = Entrance::new(&table.schema).map_err(here)?;
-        // A drop before `finish`, as of a query that is cancelled, fails the put at its server.
+        // A drop before `finish`, for example by a cancelled query, fails the put at its server.
         let asked = (server.client)
             .put_async(&server.uris, &table.ticket, entrance.schema(), &server.put)
             .await;

@@ -23,17 +23,17 @@ use super::wanted::{Table, Wanted};
 /// A ticket as a table of DataFusion.
 ///
 /// Each scan asks the server anew what the ticket stands for: where its parts are, and how many
-/// rows they have. So `SELECT count(*)` is answered by the planner where the server knows the rows.
-/// The schema is that of the time when the table was made; a scan of a table that has other columns
-/// by now fails, and says so.
+/// rows they have. So `SELECT count(*)` is answered by the planner if the server knows the rows.
+/// The schema is the one that the table had when this was made; a scan fails, and says so, if the
+/// table has other columns by now.
 ///
 /// A table in parts has a partition for each part, and at most `target_partitions`. If the server
 /// says that the order of the parts matters, they are read one after another, in one partition.
 ///
 /// Columns that a query does not need, rows that its conditions drop, and rows past its `LIMIT` are
 /// not sent, unless the server is of an earlier release. Conditions that the server cannot evaluate
-/// stay on this side, and so does all that can fail for a row, as a cast or a division by a column.
-/// Comparisons of floats are evaluated on both sides, for NaN is ordered on this side alone.
+/// stay on this side, and so do conditions that can fail for a row, such as a cast or a division by
+/// a column. Comparisons of floats are evaluated on both sides, because only this side orders NaN.
 ///
 /// `INSERT INTO` puts the rows to the ticket, as one stream. What becomes of them, and of the rows
 /// that were there before, is up to the server's host. `INSERT OVERWRITE` is refused.

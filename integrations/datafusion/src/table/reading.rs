@@ -39,7 +39,7 @@ pub(super) struct Figures {
 /// The batches of one part. A drop before the end cancels its stream.
 pub(super) struct PartStream {
     batches: CrossedStream,
-    /// What the server has left to this side.
+    /// The work that the server has left to this side.
     predicate: Option<Arc<dyn PhysicalExpr>>,
     /// Places of the wanted columns in the batches that come.
     places: Vec<usize>,
@@ -51,13 +51,13 @@ struct Way {
     options: GetOptions,
     /// Places in the table of the columns that come.
     columns: Vec<usize>,
-    /// The filter is left to this side.
+    /// Whether the filter is left to this side.
     filters_here: bool,
 }
 
 impl Reading {
-    /// Asks for the columns and rows of a part that somebody wants. What a server cannot leave out,
-    /// [`PartStream`] does.
+    /// Asks for the wanted columns and rows of a part. [`PartStream`] leaves out what a server
+    /// cannot leave out.
     pub(super) async fn open(self: Arc<Self>, part: Endpoint) -> Result<PartStream> {
         let here = |error| self.table.error(error);
         let server = &self.table.server;
@@ -75,9 +75,9 @@ impl Reading {
         internal_err!("no way to ask for a part")
     }
 
-    /// The ways to ask, the best first. Servers of earlier releases know no filters, or no
-    /// selections at all, and so do others than libdipc's; the last way is known to all, and names
-    /// nothing that a request may be too small for.
+    /// The ways to ask, the best first. Servers of earlier releases, and servers that are not
+    /// libdipc, know no filters, or no selections at all. Every server knows the last way, which
+    /// always fits into a request.
     fn ways(&self) -> dipc::Result<Vec<Way>> {
         let mut ways = Vec::with_capacity(3);
         let Wanted {
@@ -105,8 +105,8 @@ impl Reading {
         Ok(ways)
     }
 
-    /// A get of the columns and rows that are wanted. With a filter on this side rows are counted
-    /// behind it.
+    /// A get of the columns and rows that are wanted. With a filter on this side, rows are counted
+    /// after it.
     fn selecting(&self, filters_here: bool) -> dipc::Result<Way> {
         let table = self.table.schema.fields();
         let mut options = self.table.server.get.clone();

@@ -65,7 +65,7 @@ impl DipcScanExec {
         Self::of(table, partitions, is_ordered, totals, wanted)
     }
 
-    /// A scan of these parts, of which nothing else is known.
+    /// A scan of these parts, without further knowledge of the table.
     pub(crate) fn of_parts(
         table: &Arc<Table>,
         partitions: Vec<Vec<Endpoint>>,
@@ -100,7 +100,7 @@ impl DipcScanExec {
         })
     }
 
-    /// Most processes that can share the scan: one for each part, or one where the parts' order
+    /// Most processes that can share the scan: one for each part, or one if the parts' order
     /// matters.
     pub(crate) fn most_shares(&self) -> usize {
         match self.is_ordered {
@@ -109,8 +109,8 @@ impl DipcScanExec {
         }
     }
 
-    /// Scans of a share of the parts each, with as many partitions in each of them. A partition
-    /// may be empty.
+    /// Several scans, each with a share of the parts. All have the same number of partitions, of
+    /// which some may be empty.
     pub(crate) fn shares(&self, count: usize) -> Result<Vec<Self>> {
         let parts: Vec<_> = self.partitions.concat();
         let most = parts

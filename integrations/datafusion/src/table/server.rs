@@ -100,7 +100,7 @@ impl DipcServer {
         DipcTableProvider::new(self.clone(), ticket.as_ref(), schema)
     }
 
-    /// The tables whose tickets begin with `prefix`, by the rest of their tickets.
+    /// The tables whose tickets begin with `prefix`, named by the rest of their tickets.
     pub fn schema(&self, prefix: impl Into<String>) -> DipcSchemaProvider {
         DipcSchemaProvider::new(self.clone(), prefix.into())
     }
@@ -125,13 +125,13 @@ impl DipcServer {
         context.register_table(name, Arc::new(table)).map(drop)
     }
 
-    /// Gives [`catalog`](Self::catalog) to the queries of `context`, in the place of an earlier
-    /// catalog `name`.
+    /// Gives [`catalog`](Self::catalog) to the queries of `context`, in place of an earlier catalog
+    /// `name`.
     pub fn register_catalog(&self, context: &SessionContext, name: impl Into<String>) {
         context.register_catalog(name, Arc::new(self.catalog()));
     }
 
-    /// What the server says of `ticket`. Of a server that knows no descriptions, nothing is known.
+    /// What the server says about `ticket`. If it knows no descriptions, nothing is known.
     pub(super) async fn description(&self, ticket: &[u8]) -> dipc::Result<Description> {
         let asked = (self.client)
             .describe_async(&self.uris, ticket, &self.get)
@@ -146,7 +146,7 @@ impl DipcServer {
         let description = self.description(ticket).await?;
         let schema = match description.table_schema()? {
             Some(schema) => schema,
-            // The stream's first word. Its drop cancels the rest.
+            // The schema comes first in the stream. Dropping the stream cancels the rest.
             None => {
                 let parts = parts_of(&description, ticket);
                 let first = (self.client).get_part_async(&self.uris, &parts[0], &self.get);
@@ -163,7 +163,7 @@ impl DipcServer {
     }
 }
 
-/// Without the options: their headers may have secrets, and plans are shown.
+/// The output leaves out the options: their headers may have secrets, and plans are shown.
 impl fmt::Debug for DipcServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DipcServer")

@@ -38,8 +38,8 @@ impl Totals {
         }
     }
 
-    /// Statistics of one partition, or of all, that give at most `fetch` rows each. `is_whole`: of
-    /// all columns. With a filter they are those of all rows, and inexact.
+    /// Statistics of one partition, or of all, which give at most `fetch` rows each. `is_whole`:
+    /// for all columns. With a filter the statistics are those of all rows, and inexact.
     pub(super) fn statistics(
         &self,
         partition: Option<usize>,

@@ -83,8 +83,8 @@ mod place {
     }
 }
 
-/// Most distinct batches, and most batches of a published table. More would need memory for their
-/// descriptions.
+/// Most distinct batches, and most batches of a published table. More batches would need much
+/// memory for their descriptions.
 const MOST_DISTINCT: u64 = 4096;
 const MOST_PUBLISHED: u64 = 16_384;
 /// The same limit in columns.
@@ -111,7 +111,8 @@ impl Case {
         self.rows.div_ceil(self.values.in_word())
     }
 
-    /// How many batches pass between two readings of the clock: small ones take less than those.
+    /// How many batches pass between two readings of the clock: a small batch takes less time than
+    /// a reading.
     pub fn clock_step(&self) -> u64 {
         match self.batch_bytes() {
             0..=0x1_0000 => 16,

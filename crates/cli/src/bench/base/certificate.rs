@@ -14,7 +14,7 @@ pub const NAME: &str = "dipc-bench";
 pub const CERTIFICATE: &str = "certificate.pem";
 pub const KEY: &str = "key.pem";
 
-/// A certificate and its key, in a folder that goes with them.
+/// A certificate and its key, in a folder that is removed with this value.
 pub struct Certificate(TempDir);
 
 impl Certificate {
@@ -57,7 +57,7 @@ pub fn of_flight_server(folder: &Path) -> Result<Server> {
     Ok(Server::builder().tls_config(ServerTlsConfig::new().identity(identity))?)
 }
 
-/// Of a client of Flight, which trusts it.
+/// The TLS settings of a Flight client that trusts the certificate.
 pub fn of_flight_client(folder: &Path) -> Result<ClientTlsConfig> {
     let trust = ClientTrust {
         tls_ca: Some(folder.join(CERTIFICATE)),

@@ -1,6 +1,6 @@
 //! The benchmark's own work on a GPU, by CUDA's driver alone: it copies, and it reads batches.
 //!
-//! Memory and events of a GPU stay until the process ends; streams and pinned memory do not.
+//! Memory and events of a GPU are never freed; streams and pinned memory are.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -68,7 +68,7 @@ impl Gpu {
         })))
     }
 
-    /// Makes the GPU's context that of this thread.
+    /// Makes the GPU's context the current one of this thread.
     fn enter(&self) -> Result<()> {
         // SAFETY: the context was retained, and is kept for the life of the process.
         Ok(unsafe { ctx::set_current(self.0.context) }?)
@@ -108,10 +108,10 @@ impl Gpu {
         copied
     }
 
-    /// The address of `len` bytes of the GPU's memory, which hold ones. They stay.
+    /// The address of `len` new bytes of the GPU's memory, each of them 1. They are never freed.
     pub fn allocate(&self, len: usize) -> Result<u64> {
         self.enter()?;
-        // SAFETY: nobody takes the content for anything.
+        // SAFETY: plain memory may be uninitialised, and nobody has read it yet.
         let address = unsafe { result::malloc_sync(len) }?;
         // SAFETY: the memory is ours, and this value keeps the stream.
         unsafe { result::memset_d8_async(address, 1, len, self.0.raw) }?;
@@ -119,7 +119,7 @@ impl Gpu {
         Ok(address)
     }
 
-    /// A new event, which counts as happened. It stays.
+    /// A new event, which counts as happened. It is never freed.
     pub fn event(&self) -> Result<Event> {
         self.enter()?;
         let mut raw = ptr::null_mut();
@@ -128,7 +128,7 @@ impl Gpu {
         Ok(Event(raw))
     }
 
-    /// Has `event` happen when the work up to now is done.
+    /// Makes `event` happen when all work of the stream up to now is done.
     pub fn record(&self, event: &Event) -> Result<()> {
         self.enter()?;
         // SAFETY: the event is live, as all are, and this value keeps the stream.

@@ -71,7 +71,7 @@ impl Store {
             write(&mut buffer, words);
             return Ok(buffer.freeze());
         }
-        // The buffer itself would end the process.
+        // An allocation by the buffer itself would end the process on failure.
         let room = Vec::<u8>::new().try_reserve_exact(size).ok();
         room.with_context(|| format!("out of memory: {size} bytes for a column"))?;
         let mut buffer = MutableBuffer::from_len_zeroed(size);
@@ -190,7 +190,7 @@ impl Batch {
         };
         match &self.owner {
             // SAFETY: the batch owns the memory, which has a number. The arrays that read it hold
-            // the batch, so there is none beside `&mut self`.
+            // the batch, so `&mut self` shows that there is none.
             Owner::Gpu(_, gpu) => unsafe { gpu.write(first.addr() as u64, &[number]) },
             Owner::Host(_) => {
                 // SAFETY: as above. An arena and the heap are writable, and their buffers aligned.

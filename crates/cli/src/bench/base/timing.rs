@@ -108,7 +108,7 @@ pub fn measure(case: &Case, parent: &Parent, step: impl FnMut() -> Result<()>) -
     }
 }
 
-/// The same of a `step` that gives its time in nanoseconds.
+/// The same for a `step` that gives its time in nanoseconds.
 pub fn measure_times(
     case: &Case,
     parent: &Parent,

@@ -58,7 +58,8 @@ pub fn describe(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     parent.say(outcome)
 }
 
-/// Makes clients that have read their files: they do so once, not for each connection.
+/// Makes clients that have already read their files, which a client does once and not for each
+/// connection.
 fn new_clients(case: &Case) -> dipc::Result<ClientBuilder> {
     let clients = client_builder(case)?;
     match case.transport {

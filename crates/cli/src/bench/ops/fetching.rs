@@ -197,7 +197,7 @@ impl TableFetch<'_> {
                     };
                     self.taken(next)?;
                 }
-                // Its first batch comes soon, or only its end is missing.
+                // The stream's first batch comes soon, or only its end is missing.
                 _ => self.take()?,
             }
         }

@@ -1,5 +1,5 @@
-//! What it saves to filter at the server, beside getting the whole table and filtering it at the
-//! client: one table, one condition, one set of kernels.
+//! What it saves to filter at the server, compared with getting the whole table and filtering it at
+//! the client. Both use the same table, condition and kernels.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,7 +67,7 @@ fn mixed(number: u64) -> u64 {
 /// Gets the table in both ways in turn, until the time of the case is over.
 pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     let ways = Ways::new(case, ready)?;
-    // It makes connections and mappings, and shows that both ways have the same result.
+    // This makes connections and mappings, and checks that both ways have the same result.
     let (whole, filtered) = (ways.at_client()?, ways.at_server()?);
     ensure!(
         whole.passed == filtered.passed && whole.passed > 0,

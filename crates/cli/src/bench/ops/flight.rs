@@ -91,7 +91,7 @@ pub async fn get(client: FlightServiceClient<Channel>) -> Result<u64> {
     Ok(rows)
 }
 
-/// The service. It encodes the batch for each call, as servers do whose batches differ.
+/// The service. It encodes the batch for each call, like a server whose batches differ.
 struct OneBatch(RecordBatch);
 
 type Sent<T> = Request<Streaming<T>>;

@@ -30,7 +30,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     let before = Usage::now()?;
     let mut streams = Vec::new();
     for _ in 0..case.streams {
-        // As in an event loop: the streams share a connection.
+        // The streams share a connection, as in an event loop.
         let asked = client.get_async_with(&ready.uri, TABLE, &options);
         let mut stream = runtime.block_on(asked)?;
         if runtime.block_on(stream.try_next())?.is_none() {

@@ -1,5 +1,5 @@
-//! How many new streams of one batch can be opened in a second, beside Flight's `DoGet`: the same
-//! batch, the same processes, and as many tasks of one runtime.
+//! How many new streams of one batch can be opened in a second, compared with Flight's `DoGet`: the
+//! same batch, the same processes, and as many tasks of one runtime.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,8 +16,8 @@ use crate::bench::base::case::Case;
 use crate::bench::base::message::{Opened, Opening, Outcome, Parent, Ready, Usage};
 use crate::bench::base::streams::{TABLE, new_client, runtime};
 
-/// Parts of the measured time. The two sides have them in turn, so that a slow moment of the
-/// machine affects both.
+/// The measured time is divided into this many parts. The two sides take turns, so that a slow
+/// moment of the machine affects both.
 const SLICES: u32 = 8;
 
 /// Opens streams on both sides in turn, until the time of the case is over.

@@ -31,7 +31,8 @@ pub fn run(server: &Server, ring: &Arc<Ring>, count: Option<u64>) -> Result<()> 
     Ok(())
 }
 
-/// The batches of a stream. It lets other streams have their turn, though it has always a batch.
+/// The batches of a stream. It yields to other streams after a few batches, although it always has
+/// one more.
 fn arrays(ring: &Arc<Ring>, count: Option<u64>) -> impl Stream<Item = dipc::Result<DeviceArray>> {
     stream::iter(ring.arrays(count)).then(async |array| {
         consume_budget().await;

@@ -1,4 +1,4 @@
-//! How fast batches are taken that the client sends.
+//! How fast the server takes batches that the client sends.
 
 use std::iter;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a request costs the server that it refuses because it is busy, beside one that it serves.
+//! What a request costs a busy server that refuses it, compared with a request that it serves.
 
 use std::time::Instant;
 

@@ -24,7 +24,7 @@ impl Condition {
         let mut builder = FilterBuilder::new(schema);
         let root = encode(&mut builder, &self.0, None)?;
         let message = builder.finish(root);
-        // What the server would say as well, before it is asked.
+        // The server would refuse this too; here the error comes before it is asked.
         Filter::parse(&message, schema)?;
         Ok(message)
     }
@@ -123,7 +123,7 @@ fn as_written(text: &str, to: &DataType) -> Result<ArrayRef> {
     }
 }
 
-/// A text in a type that keeps all its digits; `None`: type `to` does, or refuses the text.
+/// A text in a type that keeps all its digits; `None` if type `to` keeps them or refuses the text.
 fn finest(text: &str, to: &DataType) -> Result<Option<Result<ArrayRef>>> {
     Ok(match to {
         DataType::Date32 | DataType::Date64 => {
@@ -154,7 +154,7 @@ fn is_same(plain: &ArrayRef, finest: &ArrayRef) -> bool {
     there.is_ok_and(|there| there.as_ref() == finest.as_ref())
 }
 
-/// Whether a text has more than a date, or than a whole number.
+/// Whether a text has more than a date or a whole number.
 fn has_fraction(text: &str) -> bool {
     text.contains([':', '.', 'e', 'E'])
 }
@@ -168,7 +168,7 @@ fn exactly(text: &str, to: &DataType) -> Result<ArrayRef> {
     }
 }
 
-/// A text as a value of type `to`. A time without an offset is in UTC where `to` has a zone, whose
+/// A text as a value of type `to`. A time without an offset is in UTC if `to` has a zone, whose
 /// name is no part of the value.
 fn cast(text: &str, to: &DataType) -> Result<ArrayRef> {
     let to = match to {

@@ -24,7 +24,7 @@ pub struct Condition(Term);
 enum Term {
     /// A column, and below it fields of structs.
     Column(Vec<String>),
-    /// As it is written, with its sign.
+    /// A number as it is written, with its sign.
     Number(String),
     Text(String),
     Date(String),
@@ -34,7 +34,7 @@ enum Term {
     Null,
     /// A function of filters.
     Call(&'static str, Vec<Term>),
-    /// The first one equals one of the others.
+    /// The first term equals one of the others.
     AnyOf(Vec<Term>),
 }
 
@@ -241,7 +241,7 @@ fn typed(literal: &TypedString) -> Result<Term> {
     })
 }
 
-/// Filters know one character that makes the next one plain.
+/// The only escape character of filters is the backslash.
 fn ensure_escape(escape: Option<&ValueWithSpan>) -> Result<()> {
     match escape.map(|escape| &escape.value) {
         None => Ok(()),

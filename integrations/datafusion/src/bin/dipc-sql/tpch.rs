@@ -80,7 +80,8 @@ pub fn tables(scale: f64, folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(tables)
 }
 
-/// Writes a table beside its place, and then moves it there: nobody sees a part of it.
+/// Writes a table under another name, and then moves it to its place, so that nobody sees a part of
+/// it.
 fn write((name, parts, make): Table, scale: f64, path: &Path) -> Result<()> {
     let unfinished = path.with_file_name(format!("{name}.unfinished-{}", std::process::id()));
     fs::create_dir_all(&unfinished)?;

@@ -2,8 +2,7 @@
 //!
 //! DataFusion orders floats totally: NaN is equal to itself, and lies, by its sign, above or below
 //! all numbers; -0 lies below 0. Servers compare as arithmetic does: NaN is not comparable, and -0
-//! is 0. So where these can make a difference, the message asks for more rows than DataFusion
-//! wants.
+//! is 0. If these differences can matter, the message asks for more rows than DataFusion wants.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::logical_expr::Operator;

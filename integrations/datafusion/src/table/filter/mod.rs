@@ -26,11 +26,13 @@ const MOST_BYTES: usize = 64 << 10;
 /// Which rows of a table a scan gives.
 #[derive(Debug, Clone)]
 pub(crate) struct Filter {
-    /// For a server: an extended expression of Substrait. All rows that pass the filter pass it.
+    /// For a server: an extended expression of Substrait. Every row that passes the filter also
+    /// passes this message.
     pub(crate) message: Option<Vec<u8>>,
-    /// No other rows pass the message, but for those that DataFusion looks at again.
+    /// Other rows pass the message only if DataFusion evaluates the filter again.
     pub(crate) is_whole: bool,
-    /// The same for this side, over the table's columns: for servers that know no filters.
+    /// The filter for this side, over the table's columns. It is used with servers that know no
+    /// filters.
     pub(crate) predicate: Arc<dyn PhysicalExpr>,
 }
 
@@ -51,7 +53,7 @@ pub(super) fn support(filter: &Expr, schema: &Schema) -> TableProviderFilterPush
 }
 
 impl Filter {
-    /// All of `filters`; `None` if there are none.
+    /// All of `filters` as one; `None` if there are none.
     pub(super) fn new(
         filters: &[Expr],
         schema: &Schema,
@@ -66,7 +68,7 @@ impl Filter {
             session.create_physical_expr(filter, &columns)
         });
         let predicate = conjunction(predicates.collect::<Result<Vec<_>>>()?);
-        // Each of them fits into a message; all of them together may not.
+        // Each filter fits into a message, but all of them together may not.
         let whole = joined(filters, schema);
         let is_whole = whole.is_some();
         let message = whole.or_else(|| {
@@ -86,7 +88,7 @@ impl Filter {
         columns.into_iter().map(|column| column.index())
     }
 
-    /// The predicate for batches of other columns, which have these among them.
+    /// The predicate for batches with other columns, among which are those that it reads.
     pub(super) fn over(&self, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>> {
         reassign_expr_columns(Arc::clone(&self.predicate), schema)
     }
@@ -107,7 +109,8 @@ pub(super) fn passed(
     Ok(filter_record_batch(batch, as_boolean_array(&rows)?)?)
 }
 
-/// The message that all of `filters` pass; `None` if there is none, or a server takes none so large.
+/// The message for all of `filters`; `None` if there is no message, or if it is too large for a
+/// server.
 fn joined(filters: &[Expr], schema: &Schema) -> Option<Vec<u8>> {
     let mut translator = Translator::new(schema)?;
     let terms = filters.iter().map(|it| translator.condition(it, 1));

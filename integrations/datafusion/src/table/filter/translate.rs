@@ -1,7 +1,8 @@
 //! Expressions of DataFusion as those of Substrait.
 //!
-//! What has a translation means the same on both sides, and cannot fail for a row: DataFusion may
-//! not evaluate a condition for rows that another one has dropped, and the server evaluates all.
+//! A translated expression means the same on both sides, and cannot fail for a row. This is needed
+//! because DataFusion may skip a condition for rows that another condition has dropped, but the
+//! server evaluates all conditions.
 
 use std::sync::Arc;
 
@@ -37,12 +38,12 @@ pub(super) struct Term {
     pub(super) of: DataType,
     pub(super) literal: Option<ScalarValue>,
     pub(super) levels: usize,
-    /// A condition that more rows pass than in DataFusion.
+    /// Whether more rows pass this condition than in DataFusion.
     pub(super) is_wider: bool,
 }
 
 impl<'a> Translator<'a> {
-    /// `None` for a table that cannot be asked for.
+    /// `None` if the table has a column that cannot be named.
     pub(super) fn new(table: &'a Schema) -> Option<Self> {
         Some(Self {
             table,
@@ -105,7 +106,7 @@ impl<'a> Translator<'a> {
         options: Option<(&'static str, &'static str)>,
     ) -> Option<Term> {
         let is_wider = arguments.iter().any(|it| it.is_wider);
-        // The opposite of a condition that more rows pass is one that fewer pass.
+        // If more rows pass a condition than in DataFusion, fewer pass its opposite.
         if is_wider && !matches!(name, "and" | "or") {
             return None;
         }
@@ -116,12 +117,13 @@ impl<'a> Translator<'a> {
         Some(Term { is_wider, ..term })
     }
 
-    /// A call whose result keeps its lowest bits where it does not fit, as in DataFusion.
+    /// A call whose result keeps its lowest bits if it does not fit, as in DataFusion.
     fn wrapping(&mut self, name: &'static str, arguments: Vec<Term>, of: DataType) -> Option<Term> {
         self.call_with(name, arguments, of, Some(("overflow", "SILENT")))
     }
 
-    /// An expression over others of `levels`; `None` if it is one too many for a server.
+    /// An expression over others of `levels`; `None` if it has too many levels or parts for a
+    /// server.
     fn counted(
         &mut self,
         expression: FilterExpression,
@@ -350,7 +352,7 @@ impl<'a> Translator<'a> {
             (math::isnan(), "is_nan"),
             (core::coalesce(), "coalesce"),
         ];
-        // By the function itself: a session may have another one of the name.
+        // Compares the function itself, because a session may have another function of this name.
         let (_, name) = known.into_iter().find(|(known, _)| known == function)?;
         let arguments = call.args.iter().map(|it| self.term(it, level));
         let arguments = arguments.collect::<Option<Vec<_>>>()?;
@@ -415,7 +417,7 @@ pub(super) fn float(value: &ScalarValue) -> Option<f64> {
     }
 }
 
-/// The type of values of these types, if they take each other's place as they are.
+/// The common type of these types, if their values can be used in place of each other unchanged.
 fn alike(types: &[DataType]) -> Option<DataType> {
     let known = types.iter().find(|of| !of.is_null())?;
     let mut all = types.iter().filter(|of| !of.is_null());

@@ -28,7 +28,8 @@ fn is_binary(of: &DataType) -> bool {
     )
 }
 
-/// Whether servers order values of the type as DataFusion does; floats but for NaN and zero.
+/// Whether servers order values of the type as DataFusion does; for floats, apart from NaN and
+/// zero.
 pub(super) fn is_comparable(of: &DataType) -> bool {
     let is_time = of.is_temporal() && !matches!(of, DataType::Interval(_));
     *of == DataType::Boolean || of.is_numeric() || is_time || is_text(of) || is_binary(of)
@@ -46,7 +47,7 @@ pub(super) fn is_alike(one: &DataType, other: &DataType) -> bool {
         || (zoned(one).is_some() && zoned(one) == zoned(other))
 }
 
-/// Whether all values of a type have a place in another, or the nearest one among floats.
+/// Whether another type has all values of a type, or for floats the nearest value.
 pub(super) fn widens(from: &DataType, to: &DataType) -> bool {
     let bits = |of: &DataType| of.primitive_width().unwrap_or(0) * 8;
     match to {

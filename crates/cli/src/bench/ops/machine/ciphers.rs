@@ -44,8 +44,8 @@ pub fn seal(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     })
 }
 
-/// Shakes hands between two ends in this process, without a network and without a session of
-/// before.
+/// Does handshakes between two ends in this process, without a network and without an earlier
+/// session.
 pub fn handshake(case: &Case, parent: &Parent) -> Result<()> {
     let folder = case.certificate.as_deref();
     let server = server_config(folder)?;
@@ -58,7 +58,7 @@ pub fn handshake(case: &Case, parent: &Parent) -> Result<()> {
     })
 }
 
-/// What libdipc's server goes by: rustls with the same provider, certificate and tickets.
+/// The settings of libdipc's server: rustls with the same provider, certificate and tickets.
 pub(super) fn server_config(folder: Option<&Path>) -> Result<Arc<ServerConfig>> {
     let folder = folder.context("there is no certificate")?;
     let unread = "cannot read the certificate";
@@ -81,7 +81,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-/// Makes what clients go by, as libdipc's does.
+/// Makes the settings of clients, in the same way as libdipc.
 pub(super) struct ClientConfigs {
     provider: Arc<CryptoProvider>,
     roots: Arc<RootCertStore>,

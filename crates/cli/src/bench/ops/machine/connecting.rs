@@ -1,7 +1,7 @@
 //! New connections without libdipc: by TCP alone, and with rustls on top, between two processes.
 //!
-//! What TLS adds to a connection here is what any two programs pay for it: the handshake with its
-//! messages through the sockets of both, and what waking their threads takes.
+//! What TLS adds to a connection here, any two programs pay: the handshake, its messages through
+//! the sockets, and the time to wake the threads.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -79,7 +79,7 @@ struct Connector {
     what: What,
     address: SocketAddr,
     configs: Option<ClientConfigs>,
-    /// What knows of the session of before.
+    /// The client settings that remember the earlier session.
     known: Option<Arc<ClientConfig>>,
     memory: Vec<u8>,
 }

@@ -17,7 +17,7 @@ use crate::bench::base::timing::{many, measure_times, nanoseconds, repeat};
 /// The first byte on a socket: the service that the client asks for.
 const SINK: u8 = b's';
 const ECHO: u8 = b'e';
-/// Connections of TCP, at a port that is said first.
+/// Connections of TCP, at a port that is sent first.
 pub const CONNECTIONS: u8 = b'c';
 /// The same within TLS.
 pub const TLS_CONNECTIONS: u8 = b't';

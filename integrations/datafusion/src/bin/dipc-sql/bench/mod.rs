@@ -30,7 +30,7 @@ pub async fn run(args: Args) -> Result<()> {
     }
 }
 
-/// The median: of an even number the lower one in the middle.
+/// The median; of an even number of values, the lower of the two in the middle.
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     let middle = figures.len().saturating_sub(1) / 2;

@@ -13,7 +13,7 @@ use crate::query::statements;
 use crate::session::{self, Compression, open};
 use crate::tpch;
 
-/// The way whose figures are the others' measure.
+/// The way with which the others are compared.
 const PEER: &str = "grpc";
 
 /// Options of `dipc-sql bench queries`.

@@ -28,7 +28,7 @@ use super::median;
 use super::workers::Workers;
 use crate::session::{self, Compression, channels, session};
 
-/// The way whose figures are the others' measure.
+/// The way with which the others are compared.
 const PEER: &str = "grpc";
 /// Partitions that one reader reads of each worker.
 const PARTITIONS: usize = 8;
@@ -71,7 +71,7 @@ pub struct Args {
 enum Work {
     /// They lie ready in its memory.
     Ready,
-    /// It spreads its rows by their hash.
+    /// The worker spreads its rows by their hash.
     Hash,
 }
 
@@ -273,7 +273,7 @@ fn dealt(batches: Vec<RecordBatch>, count: usize) -> Vec<Vec<RecordBatch>> {
     shares
 }
 
-/// Bytes of the values, without what the buffers hold beside them.
+/// Bytes of the values, without the unused bytes of the buffers.
 fn size(batch: &RecordBatch) -> usize {
     let columns = batch.columns().iter();
     let each = columns.map(|column| column.to_data().get_slice_memory_size().unwrap_or(0));
