@@ -5,17 +5,20 @@ use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatchIterator, RecordBatchReader};
 
+use super::arrays::Arrays;
+#[cfg(any(feature = "tokio", feature = "async-io"))]
+use super::blocking::Blocking;
 use super::{DeviceArray, Reader};
 use crate::arena::Arena;
 use crate::arrow::abi::ArrowDeviceArrayStream;
 use crate::arrow::batches::{
-    batch_from_c, batch_to_c, export_batches, provider_error, schema_from_c, schema_to_c,
+    batch_from_c, batch_to_c, export_batches, provider_error, schema_from_c,
 };
 use crate::arrow::columns::{ensure_columns, ensure_same_columns};
 use crate::arrow::format::{Metadata, write_metadata};
 use crate::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream, into_reader};
 use crate::arrow::transfer::{move_into, to_target};
-use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, annotate, annotation};
+use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, annotate, annotation};
 use crate::device::{DeviceKind, Target};
 use crate::error::{Error, Result};
 
@@ -163,7 +166,7 @@ impl Batches {
         S: futures_core::Stream<Item = Result<RecordBatch, E>> + Send + 'static,
         E: Into<ArrowError> + 'static,
     {
-        Self::new(schema, super::nonblocking::Blocking::new(stream))
+        Self::new(schema, Blocking::new(stream))
     }
 
     /// Reads the table in this process. For a table that was [moved to a GPU](Self::moved_to),
@@ -186,7 +189,7 @@ impl Batches {
         ))))
     }
 
-    /// The stream of a reader of the core.
+    /// A stream of the core.
     pub(super) fn of_stream(stream: OwnedDeviceStream) -> Self {
         Self(stream)
     }
@@ -230,24 +233,10 @@ pub(super) fn fitting(
     Ok(array.array)
 }
 
-/// A source of a stream: its kind of memory, its schema and its arrays.
-pub(super) struct Arrays<I>(pub(super) DeviceKind, pub(super) SchemaRef, pub(super) I);
-
-impl<I: Iterator<Item = Result<OwnedDeviceArray>> + Send> ArrayReader for Arrays<I> {
-    fn schema(&mut self) -> Result<OwnedSchema> {
-        schema_to_c(&self.1)
-    }
-
-    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
-        self.2.next().transpose()
-    }
-
-    fn device_type(&self) -> i32 {
-        self.0.0
-    }
-
-    fn keeps_status(&self) -> bool {
-        true
+impl Reader {
+    /// The rest of the table, to send it on: batches stay where they lie, with their metadata.
+    pub fn into_batches(self) -> Batches {
+        Batches::of_stream(self.into_stream())
     }
 }
 

@@ -59,9 +59,10 @@ macro_rules! version {
             use crate::api::AsyncReader;
             use crate::api::{Batches, Reader};
             use crate::arrow::abi::{ArrowArray, ArrowSchema};
-            use crate::arrow::batches::on_host;
             use crate::arrow::columns::ensure_same_columns;
-            use crate::arrow::{OwnedSchema, batch_from_c, batch_to_c, schema_from_c, schema_to_c};
+            use crate::arrow::{
+                OwnedDeviceArray, OwnedSchema, batch_from_c, batch_to_c, schema_from_c, schema_to_c,
+            };
             use crate::error::{Error, Result};
 
             // Both are structs of Arrow's C data interface; only the Rust types differ.
@@ -144,7 +145,7 @@ macro_rules! version {
                     // compared above. `transmute` moves the value, so it keeps one owner.
                     let array = unsafe { mem::transmute::<FFI_ArrowArray, ArrowArray>(exported) };
                     // SAFETY: the array is arrow's own, in host memory, and moved here.
-                    let array = unsafe { on_host(array) };
+                    let array = unsafe { OwnedDeviceArray::on_host(array) };
                     // SAFETY: the array has the columns that were just compared, and `inside` is
                     // the schema of them.
                     unsafe { batch_from_c(array, &self.inside) }

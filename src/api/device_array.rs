@@ -3,7 +3,7 @@
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
-use super::batches::Arrays;
+use super::arrays::Arrays;
 use crate::arrow::abi::ArrowDeviceArray;
 use crate::arrow::batches::{batch_from_c, batch_to_c};
 use crate::arrow::format::{Metadata, parse_metadata};

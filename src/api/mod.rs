@@ -4,17 +4,20 @@
 //! | Files | Part |
 //! |---|---|
 //! | `client`, `parts`, `options`, `uris`, `description` | requests and their answers |
-//! | `reader`, `put`, `device_array` | streams in and out |
+//! | `reader`, `put`, `device_array`, `arrays` | streams in and out |
 //! | `ipc`, `uri` | messages and addresses from elsewhere |
 //! | `server`, `server_options`, `provider`, `request`, `batches` | servers and what they send |
-//! | `nonblocking`, `pulled`, `readiness` | the same for async programs |
+//! | `nonblocking`, `pulled`, `readiness`, `blocking` | the same for async programs |
 //! | `capability` | what this machine has |
 //! | `crossing` | record batches of other versions of `arrow` |
 //! | `macros` | code that the types share |
 
 #[macro_use]
 mod macros;
+mod arrays;
 mod batches;
+#[cfg(any(feature = "tokio", feature = "async-io"))]
+mod blocking;
 mod capability;
 mod client;
 pub mod crossing;

@@ -9,9 +9,9 @@ use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatchReader;
 
-use super::Batches;
 use super::device_array::{DeviceArray, metadata_of};
 use crate::arrow::OwnedDeviceArray;
+use crate::arrow::OwnedDeviceStream;
 use crate::arrow::batches::schema_from_c;
 use crate::arrow::format::Metadata;
 use crate::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream};
@@ -149,13 +149,13 @@ impl Reader {
         })
     }
 
-    /// The rest of the table, to send it on: batches stay where they lie, with their metadata.
-    pub fn into_batches(self) -> Batches {
-        Batches::of_stream(match self.source {
+    /// The rest of the table, as a stream of arrays.
+    pub(super) fn into_stream(self) -> OwnedDeviceStream {
+        match self.source {
             Source::Stream(stream) => export_device_stream(stream),
             Source::Parts(parts) => export_device_stream(parts),
             Source::Host(stream) => stream.into_inner(),
-        })
+        }
     }
 
     /// How many rows the whole table has, if it comes in parts and its server has said so.

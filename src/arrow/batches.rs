@@ -11,7 +11,7 @@ use arrow::error::ArrowError;
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi_and_data_type};
 use arrow::record_batch::RecordBatchReader;
 
-use crate::arrow::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema};
+use crate::arrow::abi::{ArrowArray, ArrowSchema};
 use crate::arrow::columns::ensure_columns;
 use crate::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream};
 use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
@@ -67,22 +67,7 @@ pub fn batch_to_c(batch: RecordBatch) -> OwnedDeviceArray {
     let array = unsafe { mem::transmute::<FFI_ArrowArray, ArrowArray>(exported) };
     // SAFETY: arrow-rs exports host arrays that follow the C data interface, and `array` is the
     // only owner.
-    unsafe { on_host(array) }
-}
-
-/// The array, which lies in host memory.
-///
-/// # Safety
-///
-/// The array follows the C data interface and has no other owner.
-pub(crate) unsafe fn on_host(array: ArrowArray) -> OwnedDeviceArray {
-    let device = ArrowDeviceArray {
-        array,
-        ..ArrowDeviceArray::empty()
-    };
-    // SAFETY: the caller promises an array that follows the C data interface and has no other
-    // owner. `empty` declares the host as its device.
-    unsafe { OwnedDeviceArray::from_raw(device) }
+    unsafe { OwnedDeviceArray::on_host(array) }
 }
 
 /// The batch of a C array. It shares the array's buffers. The last dropped buffer releases the

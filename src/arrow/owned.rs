@@ -162,6 +162,23 @@ impl<T: CStruct> Owned<T> {
     }
 }
 
+impl OwnedDeviceArray {
+    /// The array, which lies in host memory.
+    ///
+    /// # Safety
+    ///
+    /// The array follows the C data interface and has no other owner.
+    pub(crate) unsafe fn on_host(array: ArrowArray) -> Self {
+        let device = ArrowDeviceArray {
+            array,
+            ..ArrowDeviceArray::empty()
+        };
+        // SAFETY: the caller promises an array that follows the C data interface and has no other
+        // owner. `empty` declares the host as its device.
+        unsafe { Self::from_raw(device) }
+    }
+}
+
 impl<T: CStruct> Drop for Owned<T> {
     fn drop(&mut self) {
         if !self.0.is_released() {

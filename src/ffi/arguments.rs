@@ -1,9 +1,6 @@
 //! Arguments that several exports take.
 
-use std::time::Duration;
-
 use crate::error::Error;
-use crate::ffi::client_options::DIPC_FOREVER;
 
 /// Checks the arguments that come first in the calls of a client, in their order, and binds each
 /// checked value to the name of its argument:
@@ -29,11 +26,6 @@ macro_rules! asked {
             let $cancel = given.map(|given| &given.inner);
         )?
     };
-}
-
-/// A time limit of so many nanoseconds; `None` for DIPC_FOREVER.
-pub(super) fn time_limit(nanos: u64) -> Option<Duration> {
-    (nanos != DIPC_FOREVER).then(|| Duration::from_nanos(nanos))
 }
 
 /// The error for an unknown figure.

@@ -6,7 +6,6 @@ use crate::arrow::decode::Level;
 use crate::client::{ClientOptions, GetOptions};
 use crate::device::{DeviceKind, Target};
 use crate::error::{Error, Result};
-use crate::ffi::arguments::time_limit;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::guard_free;
 use crate::ffi::handle::{HandleState, boxed};
@@ -15,6 +14,11 @@ use crate::proto::Credit;
 
 /// A timeout that never ends.
 pub const DIPC_FOREVER: u64 = u64::MAX;
+
+/// A time limit of so many nanoseconds; `None` for DIPC_FOREVER.
+pub(super) fn time_limit(nanos: u64) -> Option<Duration> {
+    (nanos != DIPC_FOREVER).then(|| Duration::from_nanos(nanos))
+}
 
 /// A value for parameters that take an Arrow device type. The arrays come to the server's device if
 /// this process reaches its memory without a copy, otherwise to the host.

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd as _;
 
 use crate::arrow::abi::ArrowDeviceArray;
 use crate::client::Put;
-use crate::ffi::arguments::time_limit;
+use crate::ffi::client_options::time_limit;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{Polled, guard_free};
 use crate::ffi::handle::{HandleState, boxed, try_out};

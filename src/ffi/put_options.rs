@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::client::PutOptions;
 use crate::error::Error;
-use crate::ffi::arguments::time_limit;
+use crate::ffi::client_options::time_limit;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::guard_free;
 use crate::ffi::handle::{HandleState, boxed, try_ref};

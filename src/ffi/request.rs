@@ -4,8 +4,8 @@ use std::ffi::c_char;
 use std::os::fd::AsRawFd;
 
 use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
-use crate::ffi::arguments::time_limit;
 use crate::ffi::caught::guard_value;
+use crate::ffi::client_options::time_limit;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::guard_free;
 use crate::ffi::handle::HandleState;

@@ -1,7 +1,7 @@
 //! Options that a request carries to the server's host.
 
-use crate::ffi::arguments::time_limit;
 use crate::ffi::client_options::dipc_get_options;
+use crate::ffi::client_options::time_limit;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::handle::try_ref;
 use crate::ffi::headers::dipc_headers;

@@ -4,8 +4,9 @@ use std::ffi::c_char;
 use std::time::Duration;
 
 use crate::error::{Error, Status};
-use crate::ffi::arguments::{time_limit, unknown_stat};
+use crate::ffi::arguments::unknown_stat;
 use crate::ffi::cancel::dipc_cancel;
+use crate::ffi::client_options::time_limit;
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::guard::{Polled, guard_free};
 use crate::ffi::handle::{HandleState, boxed, try_option, try_out};

@@ -1,6 +1,6 @@
 //! Options of servers for tables that clients send.
 
-use crate::ffi::arguments::time_limit;
+use crate::ffi::client_options::time_limit;
 use crate::ffi::client_options::{level_of, window_of};
 use crate::ffi::error_details::dipc_error;
 use crate::ffi::server_options::dipc_server_options;

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::proto::ProtocolError;
-use crate::proto::wire::Fields;
+use crate::proto::wire::{Fields, Wire};
 
 /// Limit for the headers of a request, in bytes on the wire.
 pub const MAX_REQUEST_HEADERS: usize = 64 << 10;
@@ -169,6 +169,17 @@ fn is_key(key: &[u8]) -> bool {
         byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_' | b'.')
     };
     (1..=255).contains(&key.len()) && key.iter().all(allowed)
+}
+
+/// The headers of an answer, up to the end.
+impl Wire for Headers {
+    fn put(&self, bytes: &mut Vec<u8>) {
+        self.encode(bytes);
+    }
+
+    fn take(fields: &mut Fields<'_>) -> Option<Self> {
+        Self::decode(fields.rest(), MAX_ANSWER_HEADERS).ok()
+    }
 }
 
 #[cfg(test)]

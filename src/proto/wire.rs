@@ -1,7 +1,5 @@
 //! Little-endian fields of messages.
 
-use crate::proto::headers::{Headers, MAX_ANSWER_HEADERS};
-
 /// The rest of a message. Each method takes bytes from the front, or takes none and gives `None`.
 pub(crate) struct Fields<'a>(&'a [u8]);
 
@@ -97,16 +95,5 @@ impl Wire for Vec<u32> {
         let (numbers, rest) = fields.rest().as_chunks::<4>();
         let numbers = numbers.iter().map(|it| u32::from_le_bytes(*it)).collect();
         rest.is_empty().then_some(numbers)
-    }
-}
-
-/// The headers of an answer, up to the end.
-impl Wire for Headers {
-    fn put(&self, bytes: &mut Vec<u8>) {
-        self.encode(bytes);
-    }
-
-    fn take(fields: &mut Fields<'_>) -> Option<Self> {
-        Self::decode(fields.rest(), MAX_ANSWER_HEADERS).ok()
     }
 }

@@ -14,7 +14,7 @@ use comfy_table::presets::ASCII_FULL_CONDENSED;
 use comfy_table::{LineStyle, Table};
 
 use crate::calm;
-use crate::columns::{rebuilt, with_children};
+use crate::rebuild::{rebuilt, with_children};
 
 /// Longest text of a cell, because one value can be a list of any length.
 const MAX_CELL: usize = 1 << 16;

@@ -9,7 +9,7 @@ use arrow::datatypes::DataType;
 use arrow::record_batch::RecordBatch;
 use dipc::{Arena, Error, Status};
 
-use crate::columns::rebuilt;
+use crate::rebuild::rebuilt;
 use crate::report::bytes_text;
 use crate::source::{Metadata, Reader};
 

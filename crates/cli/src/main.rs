@@ -25,6 +25,7 @@ mod metrics;
 mod output;
 mod parse;
 mod put;
+mod rebuild;
 mod report;
 mod serve;
 mod served;

@@ -7,7 +7,6 @@ use super::{ArrayReader, kept_error};
 use crate::arrow::abi::{
     ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
 };
-use crate::arrow::batches::on_host;
 use crate::arrow::{CStruct, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result, Status};
@@ -154,7 +153,7 @@ impl ArrayReader for StreamReader {
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
         let array = self.0.next()?;
         // SAFETY: the array was owned, and streams of this kind have host arrays alone.
-        Ok(array.map(|array| unsafe { on_host(array.into_raw()) }))
+        Ok(array.map(|array| unsafe { OwnedDeviceArray::on_host(array.into_raw()) }))
     }
 
     fn device_type(&self) -> i32 {

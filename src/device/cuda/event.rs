@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::CUevent;
 
 use crate::device::cuda::context::Device;
-use crate::device::cuda::functions::IpcHandle;
+use crate::device::cuda::functions::{HANDLE_BYTES, IpcHandle};
 use crate::device::cuda::stream::{Stream, log_drop_error, ready};
 use crate::error::Result;
 
@@ -17,9 +17,6 @@ const BLOCKING_SYNC: u32 = 1;
 const DISABLE_TIMING: u32 = 2;
 /// `CU_EVENT_INTERPROCESS`
 const INTERPROCESS: u32 = 4;
-
-/// Bytes of the handle of an event or of memory that goes to another process.
-pub const HANDLE_BYTES: usize = 64;
 
 /// A point in a stream's work.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use cudarc::driver::sys::CUmemGenericAllocationHandle;
 
 use crate::device::cuda::context::Device;
-use crate::device::cuda::event::HANDLE_BYTES;
 use crate::device::cuda::failure::{Failure, code};
+use crate::device::cuda::functions::HANDLE_BYTES;
 use crate::device::cuda::functions::IpcHandle;
 use crate::device::cuda::later;
 use crate::device::cuda::memory::{self, export_fd};

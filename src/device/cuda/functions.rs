@@ -11,9 +11,11 @@ use cudarc::driver::sys::{
     CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream,
 };
 
-use crate::device::cuda::event::HANDLE_BYTES;
 use crate::device::cuda::failure::Failure;
 use crate::error::{Error, Result};
+
+/// Bytes of the handle of an event or of memory that goes to another process.
+pub const HANDLE_BYTES: usize = 64;
 
 /// A handle of memory or of an event, for another process (`CUipcMemHandle`, `CUipcEventHandle`).
 #[repr(C)]

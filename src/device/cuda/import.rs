@@ -7,8 +7,8 @@ use cudarc::driver::sys::{CUdeviceptr, CUmemGenericAllocationHandle};
 
 use crate::device::cuda::context::Device;
 use crate::device::cuda::driver::Driver;
-use crate::device::cuda::event::HANDLE_BYTES;
 use crate::device::cuda::failure::code;
+use crate::device::cuda::functions::HANDLE_BYTES;
 use crate::device::cuda::functions::IpcHandle;
 use crate::device::cuda::later;
 use crate::device::cuda::memory::{POSIX_FD, map, unmap};

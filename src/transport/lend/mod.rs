@@ -14,6 +14,7 @@ mod export;
 mod gpu;
 mod hold;
 mod host;
+mod lending;
 mod mappings;
 mod memory;
 mod pinned;

@@ -11,9 +11,9 @@ use arrow::record_batch::RecordBatch;
 use arrow_flight::{FlightData, IpcMessage, SchemaAsIpc};
 use dipc::{Error, Result};
 
-use crate::columns::rebuilt;
 use crate::flight::annotated::with_metadata;
 use crate::lend::compact;
+use crate::rebuild::rebuilt;
 
 /// Largest body of a message with more than one row, in bytes. Many clients of gRPC refuse messages
 /// of more than 4 MiB.

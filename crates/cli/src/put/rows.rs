@@ -3,9 +3,9 @@
 use anyhow::{Context as _, Result, bail};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 
-use crate::columns::with_children;
 use crate::get::narrow;
 use crate::get::progress::Totals;
+use crate::rebuild::with_children;
 use crate::source::{Reader, Reading, Source, stdin_reader};
 use crate::verify::compare_columns;
 

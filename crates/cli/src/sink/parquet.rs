@@ -13,7 +13,7 @@ use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 
-use crate::columns::rebuilt;
+use crate::rebuild::rebuilt;
 use crate::source::coarse::{arrow_schema, exactly, stored_field};
 
 /// Writes one table.

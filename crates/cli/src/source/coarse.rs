@@ -15,7 +15,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::schema::types::SchemaDescriptor;
 
 use super::footer;
-use crate::columns::with_children;
+use crate::rebuild::with_children;
 
 /// The entry for Arrow's schema among the metadata of a file.
 pub fn arrow_schema(schema: &Schema) -> KeyValue {

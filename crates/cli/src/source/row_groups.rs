@@ -27,7 +27,7 @@ use super::footer;
 use super::pages::Group;
 use super::reader::{DEFAULT_BATCH_ROWS, DEFAULT_MESSAGE_LIMIT, Metadata, Reader, Reading};
 use super::room::Room;
-use crate::columns::rebuilt;
+use crate::rebuild::rebuilt;
 
 /// The last bytes of a file, and of a file with an encrypted footer.
 const MAGIC: &[u8] = b"PAR1";

@@ -1,11 +1,12 @@
 //! Tests of the lending pool.
 
+use std::time::Duration;
+
 use super::*;
 use crate::arena;
 use crate::arena::{Arena, ArenaOptions};
 use crate::device::DeviceKind;
-use crate::proto::Span;
-use crate::transport::Lease;
+use crate::transport::LendingOptions;
 use crate::transport::MemoryBudget;
 use crate::transport::PeerRegions as _;
 use crate::transport::lend::{ByDescriptor, MOST_REGIONS, RegionTable, split_address};
