@@ -3302,9 +3302,9 @@ dipc_status dipc_request_headers(const struct dipc_request *request,
                                  struct dipc_error **error);
 
 /**
- * Adds headers to the answer of a request. The client gets them with the schema; headers that are
- * added later go with a failure of the stream. A client gets none of them if it does not know
- * headers, or if its request fails before the schema, because then it has no stream.
+ * Adds headers to the answer of a request. The client gets them with the schema. Headers that are
+ * added later reach the client only if the stream fails. A client gets no headers at all if it
+ * does not know headers, or if its request fails before the schema, because then it has no stream.
  *
  * @param request  Request.
  * @param headers  Copied. One answer has at most 32 KiB, 5 bytes for each pair included.
@@ -3942,10 +3942,10 @@ dipc_status dipc_server_set_handler_pull(const struct dipc_server *server,
                                          struct dipc_error **error);
 
 /**
- * Sets how many connections the server keeps. Further clients get DIPC_ERR_BUSY. Up to 64 places
- * are only for processes of the server's own user, by shm. Default: as many as need half of the
- * files that the process may open (RLIMIT_NOFILE). A connection over shm needs two files, and one
- * over tcp needs one for each of its sockets.
+ * Sets how many connections the server keeps. Further clients get DIPC_ERR_BUSY. An eighth of the
+ * connections, at most 64, is reserved for processes of the server's own user over shm. Default:
+ * connections may take half of the files that the process may open (RLIMIT_NOFILE). A connection
+ * over shm takes two files, and a connection over tcp takes one for each of its sockets.
  *
  * @param options          Options to change; exclusive during the call.
  * @param max_connections  Connections; at least 1.

@@ -101,7 +101,7 @@ func (o CallOption) setExchange(r *exchangeRequest) error {
 	return o.get(&r.answer)
 }
 
-// AnswerOption changes how a server's table is read: one that is fetched, or one of an exchange.
+// AnswerOption changes how the client reads the table that a server sends, in a get or an exchange.
 type AnswerOption struct{ get getOption }
 
 func (o AnswerOption) setGet(r *getRequest) error           { return o.get(r) }

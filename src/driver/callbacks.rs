@@ -182,8 +182,8 @@ impl<T: Send + 'static> Drop for Deferred<T> {
     }
 }
 
-/// The same array for another reader in this process. Its release gives the host's array to
-/// `callbacks`.
+/// A read-only view of `array` for another reader in this process. When the view is released,
+/// `array` goes to `callbacks`, which releases it.
 pub fn lent_array(array: OwnedDeviceArray, callbacks: Callbacks) -> OwnedDeviceArray {
     let holder = Arc::new(Deferred::new(array, callbacks));
     // SAFETY: the holder owns the array, gives it out for reading alone, and drops it as the last

@@ -95,9 +95,9 @@ pub unsafe extern "C" fn dipc_request_headers(
     export!(request, error, out => |request| boxed(request.get().headers().clone()))
 }
 
-/// Adds headers to the answer of a request. The client gets them with the schema; headers that are
-/// added later go with a failure of the stream. A client gets none of them if it does not know
-/// headers, or if its request fails before the schema, because then it has no stream.
+/// Adds headers to the answer of a request. The client gets them with the schema. Headers that are
+/// added later reach the client only if the stream fails. A client gets no headers at all if it
+/// does not know headers, or if its request fails before the schema, because then it has no stream.
 ///
 /// @param request  Request.
 /// @param headers  Copied. One answer has at most 32 KiB, 5 bytes for each pair included.

@@ -8,10 +8,10 @@ use crate::ffi::error_details::dipc_error;
 use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
 
-/// Sets how many connections the server keeps. Further clients get DIPC_ERR_BUSY. Up to 64 places
-/// are only for processes of the server's own user, by shm. Default: as many as need half of the
-/// files that the process may open (RLIMIT_NOFILE). A connection over shm needs two files, and one
-/// over tcp needs one for each of its sockets.
+/// Sets how many connections the server keeps. Further clients get DIPC_ERR_BUSY. An eighth of the
+/// connections, at most 64, is reserved for processes of the server's own user over shm. Default:
+/// connections may take half of the files that the process may open (RLIMIT_NOFILE). A connection
+/// over shm takes two files, and a connection over tcp takes one for each of its sockets.
 ///
 /// @param options          Options to change; exclusive during the call.
 /// @param max_connections  Connections; at least 1.

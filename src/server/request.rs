@@ -210,8 +210,8 @@ impl ServerRequest {
         self.attachment.take()
     }
 
-    /// Tells the client that the first `batches` of its stream are safe, and sends `bytes` to its
-    /// host.
+    /// Tells the client that the first `batches` batches of its table are safe, for example stored
+    /// (rule Q4). `bytes` go to the client's program with this message.
     ///
     /// # Errors
     ///

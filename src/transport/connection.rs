@@ -191,8 +191,8 @@ pub trait Connection: Send {
     ///
     /// # Errors
     ///
-    /// `Disconnected` if the peer is gone, `Protocol` if what came is not a message, `OutOfMemory`:
-    /// the connection is over. Messages that came before are returned first.
+    /// `Disconnected` if the peer is gone, `Protocol` if what came is not a message, `OutOfMemory`.
+    /// Messages that came before are returned first. After an error the connection is over.
     fn receive(&mut self) -> Result<Option<(u32, Incoming)>>;
 
     /// The caller looks for messages until it calls [`doze`](Self::doze). Until then messages may

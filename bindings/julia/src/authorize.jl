@@ -1,5 +1,5 @@
-# Who may do what: the host's decision about each request, in the pull form. A task of Julia's takes the
-# request out of the server's queue and decides; no thread of the library enters Julia for it.
+# The program's authorizer decides about each request. A Julia task takes the request out of the
+# server's queue and calls the authorizer, so no thread of the library has to call Julia.
 
 # Throws if something cannot decide about requests.
 function ensure_authorizer(authorizer)

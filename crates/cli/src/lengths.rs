@@ -137,7 +137,7 @@ fn check(name: &str, data: &ArrayData, most: usize) -> Result<()> {
             bail!(too_many(&format!("column {name:?}"), shown, MAX_VALUES));
         }
     }
-    // The rows of a struct are those of its children, which are sliced with it.
+    // A struct's children have the same rows as the struct, so its limit applies to them too.
     let below = match data.data_type() {
         DataType::Struct(_) => most,
         _ => MAX_VALUES,

@@ -1,4 +1,5 @@
-//! Lends that come back by the number of their message (RETURN, `docs/wire.md`).
+//! A lend is the memory that one message lends to the peer. The lends here are returned by the
+//! number of that message (RETURN, `docs/wire.md`), not by addresses.
 
 use std::collections::VecDeque;
 

@@ -40,7 +40,10 @@ class _NoTranslation(Exception):  # noqa: N818  it never leaves this file
 
 
 def filter_of(predicate: pl.Expr, schema: pl.Schema) -> bytes | None:
-    """A filter that passes all rows that `predicate` passes. None: only the filter that passes every row."""
+    """A filter that passes at least the rows that `predicate` passes.
+
+    None if `predicate` cannot be translated, so that the server has to send every row.
+    """
     try:
         tree = json.loads(predicate.meta.serialize(format="json"))
         translation = _Translation(schema)

@@ -85,7 +85,8 @@ pub struct Args {
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     batches: Option<u64>,
 
-    /// How long to measure each case without --total-bytes and --batches; 1s, or less without --op
+    /// How long to measure each case without --total-bytes and --batches; default: 250ms without
+    /// --op, 1s with it, and 2s for filter
     #[arg(long, value_name = "TIME", value_parser = crate::parse::duration)]
     seconds: Option<Duration>,
 

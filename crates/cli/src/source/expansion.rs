@@ -33,7 +33,8 @@ impl Lengths {
         Self { all, longest }
     }
 
-    /// Bytes of the texts of at most `values` indices, for a batch of at most `most` of them.
+    /// An upper bound on the bytes of text that a page of dictionary indices adds to a batch. The
+    /// page has at most `values` indices, and at most `most` of them go into one batch.
     pub fn repeated(&self, data: &[u8], values: usize, most: usize) -> u64 {
         // A page below this size needs no count; nearly all pages are.
         const SMALL: u64 = 1 << 20;

@@ -34,7 +34,8 @@ impl Parent {
         Ok(self.hear::<String>()?.is_some())
     }
 
-    /// Reports that the process is ready, and waits for the start. Returns whether there is one.
+    /// Tells the command that this process is ready, and waits until the command starts the next
+    /// step. Returns false if the command has no more steps.
     pub fn ready(&self) -> Result<bool> {
         self.say(())?;
         self.go()
