@@ -451,7 +451,7 @@ static void requests_are_polled(const char *uri) {
           dipc_pending_try_stream(all[0], &stream, &error_));
   }
   dipc_pending_free(all[0]);
-  FAILS(DIPC_ERR_INVALID_ARGUMENT, "verb 2",
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "verb is 2",
         dipc_client_start(client, DIPC_VERB_PUT, &uri, 1, TICKET("t"), NULL, NULL, &all[0],
                           &error_));
   /* A token ends requests, and the streams that they have given; so does one that is triggered. */
