@@ -20,7 +20,8 @@ use crate::transport::lend::memory::{Borrow, LentMemory};
 use crate::transport::lend::regions::LentRegions;
 use crate::transport::{BodyPolicy, LendingOptions, RegionNotice};
 
-/// [`Lender`] over the regions of one connection. The leases that are out hold it.
+/// [`Lender`](crate::transport::Lender) over the regions of one connection. The leases that are out
+/// hold it.
 #[derive(Debug)]
 pub struct RegionPool {
     pub(super) options: LendingOptions,
