@@ -132,7 +132,8 @@ impl Endpoint {
         &self.0.descriptor
     }
 
-    /// Servers that have the part, best first. An empty list: the server that was asked has it.
+    /// The URIs of the servers that have the part, the best one first. Empty: the server that gave
+    /// the description has the part.
     pub fn uris(&self) -> &[String] {
         &self.0.uris
     }

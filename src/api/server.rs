@@ -131,12 +131,18 @@ impl Server {
     ///
     /// As [`publish`](Self::publish), and the errors of the table's own source.
     ///
-    /// ```no_run
-    /// # fn table() -> dipc::Batches { unimplemented!() }
+    /// ```
+    /// use std::sync::Arc;
+    /// use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+    ///
+    /// let column: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+    /// let batch = RecordBatch::try_from_iter([("n", column)])?;
+    /// let table = dipc::Batches::of(batch.schema(), [batch]);
+    ///
     /// let server = dipc::Server::new()?;
-    /// server.load("on the first GPU", table().moved_to(dipc::Target::Cuda(0))?)?;
-    /// server.load("lendable", table().moved_into(&dipc::Arena::host()?)?)?;
-    /// # Ok::<(), dipc::Error>(())
+    /// let arena = dipc::Arena::host()?;
+    /// assert_eq!(server.load("numbers", table.moved_into(&arena)?)?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn load(&self, ticket: impl AsRef<[u8]>, table: impl Into<Batches>) -> Result<usize> {
         let mut reader = into_reader(table.into().export());

@@ -166,8 +166,8 @@ impl Selection {
             let filter = self.filter.as_ref().map_or(0, Vec::len);
             return Err(Error::invalid_argument(format!(
                 "the selection has {} columns and {len} bytes, {filter} of them its filter: at \
-                 most {MOST_COLUMNS} columns and {MAX_SELECTION_BYTES} bytes fit; select at the client, \
-                 or write the filter shorter",
+                 most {MOST_COLUMNS} columns and {MAX_SELECTION_BYTES} bytes fit; select at the \
+                 client, or write the filter shorter",
                 names.len()
             )));
         }

@@ -40,7 +40,7 @@ impl End {
         if self.is_over() {
             return;
         }
-        // What is queued is written now, because there may be no later turn.
+        // The queue is written now, because this connection may get no later turn.
         self.writes = Writes::AtOnce;
         if self.session.is_extension() {
             for number in self.session.serving() {

@@ -23,7 +23,7 @@ type PeerAccess = Option<Box<dyn Any + Send + Sync>>;
 /// The regions of one connection.
 #[derive(Debug, Default)]
 pub(super) struct LentRegions {
-    /// The connection is over: nothing more is lent, and nothing that was lent is written to.
+    /// The connection is over. The pool lends no more memory, and never writes to lent memory again.
     pub abandoned: bool,
     pub ids: Ids,
     /// Regions for copies.
@@ -81,7 +81,7 @@ pub(super) struct Retiring {
     pub charge: Option<Charge>,
 }
 
-/// Region ids: 1 to [`MOST_REGIONS`]. An id that came back is used before a new one.
+/// Region ids: 1 to [`MOST_REGIONS`]. The pool uses a returned id before a new one.
 #[derive(Debug, Default)]
 pub(super) struct Ids {
     pub last: u16,

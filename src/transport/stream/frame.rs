@@ -239,7 +239,7 @@ impl FrameReader {
     pub fn post(&mut self, number: u32, body: ExpectedBody) {
         let seq = body.seq;
         let place = BodyPlace { number, seq };
-        // A body that came early is already there.
+        // The body may have come before its header.
         if !self.early.is_empty() && self.early.remove(&place) {
             return;
         }

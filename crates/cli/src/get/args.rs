@@ -119,8 +119,8 @@ impl Args {
         self.head.is_some() && !wants_all
     }
 
-    /// The part of the table that is asked for, of the rows that pass `filter`. A text that names no
-    /// known columns is no error here: a column's name may have a comma. The work on the rows finds
+    /// The part of the table to ask for, among the rows that pass `filter`. Names of unknown columns
+    /// are no error here, because the name of a column may have a comma. The work on the rows finds
     /// such a column.
     pub fn selection(&self, filter: Option<Vec<u8>>) -> dipc::Result<Selection> {
         let mut selection = Selection::new();
