@@ -160,20 +160,20 @@ def _about(about: dict[str, Any]) -> str:
 
 
 def _lines(alike: Sequence[Outcome]) -> Iterator[tuple[str, str, str, str]]:
-    """One line for the goals of a kind that are met, and one for each that is missed."""
-    for outcome in alike:
-        if outcome.met is False:
-            yield outcome.case, outcome.goal, outcome.measured, "**no**"
-    for met, word in ((True, "yes"), (None, "-")):
-        same = [outcome for outcome in alike if outcome.met is met]
-        if same:
-            shown = min(same, key=lambda outcome: outcome.margin)
-            if len(alike) == 1:
-                yield shown.case, shown.goal, shown.measured, word
-            else:
-                count = f"{len(same)} of {len(alike)}" if len(same) < len(alike) else len(same)
-                measured = f"{shown.which}: {shown.measured}" if met else shown.measured
-                yield f"{shown.kind} ({count})", shown.goal, measured, word
+    """One line each for the goals of a kind that are missed, met, and not measured: the worst of them."""
+    for met, word in ((False, "**no**"), (True, "yes"), (None, "-")):
+        same = sorted((outcome for outcome in alike if outcome.met is met), key=lambda outcome: outcome.margin)
+        if not same:
+            continue
+        shown, others = same[0], same[1:]
+        if len(alike) == 1:
+            yield shown.case, shown.goal, shown.measured, word
+            continue
+        measured = shown.measured if met is None else f"{shown.which}: {shown.measured}"
+        if met is False and others:
+            measured += f"; also {', '.join(outcome.which for outcome in others)}"
+        count = f"{len(same)} of {len(alike)}" if len(same) < len(alike) else len(same)
+        yield f"{shown.kind} ({count})", shown.goal, measured, word
 
 
 def goals(run: Run) -> str:
@@ -186,8 +186,8 @@ def goals(run: Run) -> str:
     met, missed = (sum(outcome.met is value for outcome in every) for value in (True, False))
     return (
         f"## Goals\n\n{met} met, {missed} not met, {len(every) - met - missed} not measured. "
-        "Ratios of medians, with the least and the most\nof single rounds. Of goals of one kind "
-        "(their number) the line shows the worst; each that is missed\nhas its own line.\n\n"
+        "Ratios of medians, with the least and the most\nof single rounds. Goals of one kind that "
+        "are all met, or all missed, share a line (their number),\nwhich shows the worst.\n\n"
         f"| Case | Goal | Measured | Met |\n|---|---|---|---|\n{lines}"
     )
 

@@ -43,7 +43,7 @@ class Header:
         if what is None:
             raise PeerError(f"{self.name} has nothing like {case.op}")
         # It was built before (make bench): the time is for measuring.
-        arguments = ["cargo", "bench", "--quiet", "--locked", "--features", "cli", "--bench", "header"]
+        arguments = ["cargo", "bench", "--quiet", "--locked", "--bench", "header"]
         arguments += ["--manifest-path", str(ROOT / "Cargo.toml")]
         one = f"^{what}/int64/{self._which}/{case.columns}$"
         batch_ns = parse(run([*arguments, "--", "--quick", one], timeout=60))
