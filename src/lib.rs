@@ -80,6 +80,8 @@ pub mod cancel;
 #[doc(hidden)]
 pub mod client;
 #[doc(hidden)]
+pub mod comm;
+#[doc(hidden)]
 pub mod device;
 #[doc(hidden)]
 pub mod driver;

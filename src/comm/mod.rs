@@ -1,0 +1,3 @@
+//! A communicator: tables among ranks, collectively.
+
+pub mod machine;
