@@ -16,9 +16,11 @@
 )]
 
 mod layout;
+mod routes;
 mod tree;
 
 pub use layout::{Layout, MOST_RANKS, Rank};
+pub use routes::{InletRoute, Pattern, Routes};
 pub use tree::Tree;
 
 #[cfg(test)]
