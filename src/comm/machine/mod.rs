@@ -15,11 +15,16 @@
     deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
 )]
 
+mod card;
 mod layout;
+mod message;
 mod routes;
+mod text;
 mod tree;
 
+pub use card::Card;
 pub use layout::{Layout, MOST_RANKS, Rank};
+pub use message::{Failure, Message};
 pub use routes::{InletRoute, Pattern, Routes};
 pub use tree::Tree;
 

@@ -1,6 +1,7 @@
 //! Promises of the communicator's machines, on a simulated network. A seed gives every choice, so a
 //! failure can be replayed.
 
+mod decoding;
 mod routing;
 
 use super::{Layout, Rank};
