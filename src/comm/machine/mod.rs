@@ -16,6 +16,7 @@
 )]
 
 mod card;
+mod converge;
 mod layout;
 mod message;
 mod routes;
@@ -23,6 +24,7 @@ mod text;
 mod tree;
 
 pub use card::Card;
+pub use converge::Converge;
 pub use layout::{Layout, MOST_RANKS, Rank};
 pub use message::{Failure, Message};
 pub use routes::{InletRoute, Pattern, Routes};

@@ -1,7 +1,9 @@
 //! Promises of the communicator's machines, on a simulated network. A seed gives every choice, so a
 //! failure can be replayed.
 
+mod converging;
 mod decoding;
+mod network;
 mod routing;
 
 use super::{Layout, Rank};
