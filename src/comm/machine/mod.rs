@@ -22,6 +22,7 @@ mod message;
 mod routes;
 mod text;
 mod tree;
+mod vigil;
 
 pub use card::Card;
 pub use converge::Converge;
@@ -29,6 +30,7 @@ pub use layout::{Layout, MOST_RANKS, Rank};
 pub use message::{Failure, Message};
 pub use routes::{InletRoute, Pattern, Routes};
 pub use tree::Tree;
+pub use vigil::Vigil;
 
 #[cfg(test)]
 mod tests;
