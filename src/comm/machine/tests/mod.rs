@@ -3,8 +3,10 @@
 
 mod converging;
 mod decoding;
+mod failures;
 mod network;
 mod routing;
+mod watchers;
 
 use super::{Layout, Rank};
 
