@@ -4,8 +4,10 @@
 mod converging;
 mod decoding;
 mod failures;
+mod meetings;
 mod network;
 mod routing;
+mod scale;
 mod watchers;
 
 use super::{Layout, Rank};
