@@ -89,6 +89,8 @@ fn messages_that_are_not_due_are_refused() {
     let (_, down) = ends[0].poll_message().unwrap();
     refuse(&mut ends[1], 2, &down);
     refuse(&mut ends[1], 0, &up);
+    let of_one_rank = [&down[..1], &up[1..]].concat();
+    refuse(&mut ends[1], 0, &of_one_rank);
     ends[1].handle_message(0, &down).unwrap();
     refuse(&mut ends[1], 0, &down);
     for end in &ends[..2] {
