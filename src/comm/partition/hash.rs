@@ -310,3 +310,7 @@ fn runs<R: RunEndIndexType>(array: &RunArray<R>) -> Result<Vec<u64>> {
     }
     Ok(hashes)
 }
+
+#[cfg(test)]
+#[path = "hash_tests.rs"]
+mod tests;
