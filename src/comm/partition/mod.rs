@@ -1,6 +1,9 @@
 //! Which rank each row of a record batch goes to, and the batch cut into one batch for each rank.
 
+mod columns;
 pub mod cut;
+pub mod destination;
 mod fixed;
 mod gather;
 pub mod hash;
+pub mod range;
