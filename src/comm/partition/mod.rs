@@ -6,4 +6,8 @@ pub mod destination;
 mod fixed;
 mod gather;
 pub mod hash;
+mod partitioner;
 pub mod range;
+
+pub use partitioner::{Partitioner, Partitioning};
+pub use range::{SortKey, Splitters};
