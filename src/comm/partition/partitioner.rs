@@ -242,3 +242,7 @@ impl Turns {
         slices
     }
 }
+
+#[cfg(test)]
+#[path = "partitioner_tests.rs"]
+mod tests;
