@@ -22,8 +22,8 @@ const LEAST_STALL: Duration = Duration::from_millis(4);
 /// without the failed rank falls into parts, each of which has a neighbour of that rank, so all
 /// ranks name it.
 ///
-/// [`leave`](Self::leave) is for ranks that all leave at about the same time: news do not pass a
-/// rank that has left.
+/// [`leave`](Self::leave) is for ranks that all leave at about the same time: a rank that has
+/// left passes no failure on.
 #[derive(Debug)]
 pub struct Vigil {
     me: Rank,
@@ -121,8 +121,8 @@ impl Vigil {
     }
 
     /// A data connection to `rank` broke because of `why`. This may be a consequence of another
-    /// failure whose news are on their way. So the verdict waits for 1 s, or for the stall time if
-    /// that is shorter, and then names `rank`. The first suspicion counts.
+    /// failure, of which this rank will hear soon. So the verdict waits for 1 s, or for the stall
+    /// time if that is shorter, and then names `rank`. The first suspicion counts.
     pub fn handle_suspect(&mut self, rank: Rank, why: Error, now: Timestamp) {
         self.look(now);
         if let State::Watches = self.state {

@@ -135,7 +135,7 @@ fn set_nulls(hashes: &mut [u64], nulls: &NullBuffer) {
         return;
     }
     for (hash, valid) in hashes.iter_mut().zip(nulls) {
-        // Not a branch, which would be foretold wrongly where nulls are irregular.
+        // Without a branch, which the processor could not predict where nulls are irregular.
         let kept = u64::from(valid).wrapping_neg();
         *hash = (*hash & kept) | (NULL & !kept);
     }

@@ -5,6 +5,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 
 use super::range::{SortKey, Splitters};
 use super::{columns, cut, destination, hash};
+use crate::arrow::columns::ensure_columns;
 use crate::error::{Error, Result};
 
 /// What decides which rank a row goes to.
@@ -105,10 +106,10 @@ impl Partitioner {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: the batch has another schema. `InvalidData`, with the row: a destination
-    /// is null or not the number of a rank. `InvalidData`: Arrow cannot pick rows from a column.
+    /// `InvalidData`: the batch has other columns than the table; with the row, a destination is
+    /// null or not the number of a rank; or Arrow cannot pick rows from a column.
     pub fn cut(&mut self, batch: &RecordBatch) -> Result<Vec<(u32, RecordBatch)>> {
-        self.ensure_schema(batch)?;
+        ensure_columns(&self.schema, batch)?;
         if self.ranks == 1 && !matches!(self.by, By::Destinations(_)) {
             let rows = batch.num_rows() > 0;
             return Ok(rows.then(|| (0, batch.clone())).into_iter().collect());
@@ -129,23 +130,6 @@ impl Partitioner {
             By::Rows(turns) => return Ok(turns.cut(batch, self.ranks)),
         };
         cut::cut(batch, &destinations, self.ranks)
-    }
-
-    fn ensure_schema(&self, batch: &RecordBatch) -> Result<()> {
-        let (fields, expected) = (batch.schema_ref().fields(), self.schema.fields());
-        let is_same = fields == expected
-            || fields.len() == expected.len()
-                && fields.iter().zip(expected).all(|(field, expected)| {
-                    field.name() == expected.name() && field.data_type() == expected.data_type()
-                });
-        if is_same {
-            return Ok(());
-        }
-        Err(Error::invalid_argument(format!(
-            "a batch has another schema than its table: {} instead of {}",
-            batch.schema_ref(),
-            self.schema
-        )))
     }
 }
 

@@ -47,7 +47,7 @@ fn cards() -> Vec<Card> {
     vec![card(None, &[]), card(Some(7), &["shm:@a", "tcp://h:1"])]
 }
 
-/// Promise of [`Message::decode`] and [`Card::decode`]: what was encoded comes back.
+/// Promise of [`Message::decode`] and [`Card::decode`]: they give the value that was encoded.
 #[test]
 fn what_was_encoded_comes_back() {
     for message in messages() {
@@ -58,8 +58,8 @@ fn what_was_encoded_comes_back() {
     }
 }
 
-/// Promise of [`Message::decode`] and [`Card::decode`]: bytes are an error, or are those that
-/// `encode` gives.
+/// Promise of [`Message::decode`] and [`Card::decode`]: any other bytes than those of
+/// `encode` are an error.
 #[test]
 fn any_bytes_are_safe() {
     let (messages, cards) = (messages(), cards());

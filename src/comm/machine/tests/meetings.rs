@@ -83,8 +83,7 @@ fn refusals_give_the_guest_back() {
     assert_eq!(error.status(), Status::Stopped);
 }
 
-/// Promise of [`Meeting::poll`]: who is late is named, as far as ranks are known, and all guests
-/// come back.
+/// Promise of [`Meeting::poll`]: a late meeting names the missing ranks, and gives all guests back.
 #[test]
 fn missing_ranks_are_named() {
     let late = |size, ranks: &[Option<Rank>]| {
@@ -108,7 +107,7 @@ fn missing_ranks_are_named() {
     assert!(late(3, &[]).contains(": 0-2."));
 }
 
-/// Promise of [`Meeting::leave`]: the rank of a guest that is gone is free again.
+/// Promise of [`Meeting::leave`]: another guest can take the rank of a guest that has gone.
 #[test]
 fn a_rank_that_left_is_free_again() {
     let mut meeting = meeting(2, &[Some(1), Some(0)]);
